@@ -407,8 +407,8 @@ mod tests {
         assert_eq!(chosen(1, Numerics::Hmx, [128, 32, 16]), Variant::GatedDeltaNetWhole);
     }
 
-    /// Pieces of prompts over caches of F16 and Q8_0, in programs of the class `fast`. Masks have any number of
-    /// heads, 0 for none.
+    /// Pieces of prompts over caches of F16 and Q8_0, in programs of the class `fast`. Masks have any number
+    /// of heads, 0 for none.
     #[test]
     fn the_matrix_unit_attends_where_there_are_rows_enough() {
         let chosen =

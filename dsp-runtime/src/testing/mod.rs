@@ -21,7 +21,7 @@ use crate::vtcm::Vtcm;
 
 pub mod guarded;
 
-use guarded::{CANARY, Guarded};
+use guarded::Guarded;
 
 /// Where and how to run.
 #[derive(Clone, Copy, Debug)]
@@ -257,10 +257,10 @@ thread_local! {
     static SCRATCHPAD: Cell<Option<Guarded>> = const { Cell::new(None) };
 }
 
-/// A scratchpad that holds nothing but canary.
+/// A scratchpad that holds no number, in any type of float.
 fn scratchpad(bytes: usize) -> Guarded {
     let mut scratch = SCRATCHPAD.take().filter(|s| s.size() == bytes).unwrap_or_else(|| Guarded::new(bytes));
-    scratch.bytes_mut().fill(CANARY);
+    scratch.bytes_mut().fill(0xff);
     scratch
 }
 

@@ -194,8 +194,8 @@ impl Runtime {
         }
     }
 
-    /// With the class that programs are to have: exact, unless this says otherwise. They are exact, too, where
-    /// the device has no matrix unit that works.
+    /// With the class that programs are to have: exact, unless this says otherwise. They are exact, too,
+    /// where the device has no matrix unit that works.
     #[must_use]
     pub fn numerics(self, numerics: Numerics) -> Self {
         Self { numerics, ..self }

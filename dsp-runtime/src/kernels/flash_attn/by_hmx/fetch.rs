@@ -31,9 +31,9 @@ pub(super) fn place_for_keys(worker: &Worker<'_>, slot: usize) -> VectorPtr {
     worker.own_vtcm().skip(slot * MOST_KEY_VECTORS)
 }
 
-/// Whether keys and values of these formats and widths can become matrix tiles: keys of F16 as matrix tiles
-/// or as rows, of which 32 fit into a worker's VTCM, and values of F16, all with whole pairs of dimensions; or
-/// both in strips of Q8_0, with keys of whole tiles, which fit, too.
+/// Whether keys and values of these formats and widths can become matrix tiles. Those of F16 have whole pairs
+/// of dimensions, and 32 keys that are rows fit into a worker's VTCM. Those of Q8_0 are in strips, with keys
+/// of whole tiles, which fit, too.
 pub(super) fn can_be_tiles([keys, values]: [Format; 2], [d, dv]: [usize; 2]) -> bool {
     let fits = keys.key_tile(d) <= MOST_KEY_VECTORS * VECTOR_BYTES;
     match (keys, values) {

@@ -121,8 +121,8 @@ impl Turn<'_> {
         let halves = place_for_keys(worker, slot);
         let first = halves.skip(FLOATS_AT);
         for v in 0..tokens * ROW_VECTORS {
-            // SAFETY: a part has 8 rows at most, and so no more tokens. The place has room for their rows, and
-            // behind them for twice as many vectors of floats (checked above).
+            // SAFETY: a part has 8 rows at most, and so no more tokens. The place has room for their rows,
+            // and behind them for twice as many vectors of floats (checked above).
             unsafe {
                 let (one, two) = in_lanes::<H>(halves.load_b::<H>(v));
                 first.store::<H>(2 * v, one);

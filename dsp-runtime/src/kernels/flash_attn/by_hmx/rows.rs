@@ -26,9 +26,9 @@ pub(super) unsafe fn turn_keys<H: Hvx>(rows: VectorPtr, d: usize, to: TilePtr) -
         // Pairs of dimensions that there are, a vector of the tiles each.
         let pairs = (d / 2 - block * LANES).min(LANES);
         for k in 0..pairs.div_ceil(SECOND) {
-            // SAFETY: the first pass has written these vectors; `k` is below 4, because `pairs` is at most 32.
-            // Tiles have 16 vectors for 32 dimensions, so that those of 8 pairs, of which the first one is
-            // there, are among them (point 2 of the contract).
+            // SAFETY: the first pass has written these vectors; `k` is below 4, because `pairs` is at most
+            // 32. Tiles have 16 vectors for 32 dimensions, so that those of 8 pairs, of which the first one
+            // is there, are among them (point 2 of the contract).
             unsafe {
                 let (a, b, c, d, e, f, g, h) = transpose::second_pass::<H>(at, stride, k);
                 for (j, x) in [a, b, c, d, e, f, g, h].into_iter().enumerate() {

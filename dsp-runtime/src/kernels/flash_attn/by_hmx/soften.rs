@@ -168,12 +168,12 @@ impl Pass<'_> {
     }
 
     /// Puts the scores of two rows in the key tiles `tiles` into `scratch`, a vector for each, those of the
-    /// second row after all of the first. Gives the highest ones, lane by lane. `biases` are what the mask has
-    /// for each row, if it is `MASKED`.
+    /// second row after all of the first. Gives the highest ones, lane by lane. `biases` are what the mask
+    /// has for each row, if it is `MASKED`.
     ///
     /// # Safety
-    /// 1. `scores` are those of these rows and key tiles, which can be read, as can `biases`, a vector per key
-    ///    tile, if there is a mask.
+    /// 1. `scores` are those of these rows and key tiles, which can be read. So can `biases`, a vector per
+    ///    key tile, if there is a mask.
     /// 2. `scratch` is valid for writing twice as many vectors as there are key tiles.
     #[inline(always)]
     unsafe fn store_scores<H: Hvx, const MASKED: bool>(
@@ -185,7 +185,8 @@ impl Pass<'_> {
         scratch: VectorPtr,
     ) -> [H::F; 2] {
         let (start, n) = (tiles.start, tiles.len());
-        // SAFETY: `i` is the number of a key tile below, each of which has a vector (point 1 of the contract).
+        // SAFETY: `i` is the number of a key tile below, each of which has a vector (the caller's contract,
+        // point 1).
         let load = |r: usize, i: usize| unsafe { biases[r].load::<H>(i) };
         let slopes = if MASKED { [self.slope(&rows[0]), self.slope(&rows[1])] } else { [H::splat(1.0); 2] };
         let bias = |r: usize, i: usize| if MASKED { Some((load(r, i), slopes[r])) } else { None };
@@ -229,8 +230,8 @@ impl Pass<'_> {
         highest
     }
 
-    /// Makes the weights of a part of the rows in a block of keys, from their scores and what the mask has for
-    /// them; and what sums shrink by.
+    /// Makes the weights of a part of the rows in a block of keys, from their scores and what the mask has
+    /// for them; and what sums shrink by.
     ///
     /// # Safety
     /// 1. The queries of the pass were packed, the unit has stored the scores of the block, and the factors

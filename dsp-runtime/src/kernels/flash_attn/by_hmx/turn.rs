@@ -401,8 +401,8 @@ impl Turn<'_> {
     /// Makes the weights of a part of the rows.
     ///
     /// # Safety
-    /// This worker has claimed the part. If it is `MASKED`, `biases` is what the mask has for it; if not, there
-    /// is none, or the part sees no key of the block.
+    /// This worker has claimed the part. If it is `MASKED`, `biases` is what the mask has for it; if not,
+    /// there is none, or the part sees no key of the block.
     #[inline(always)]
     unsafe fn soften<H: Hvx, const MASKED: bool>(
         &self,
