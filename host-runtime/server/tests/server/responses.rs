@@ -90,8 +90,10 @@ fn a_stream_is_the_response_in_pieces() {
 #[test]
 fn functions_are_called_and_forms_are_kept() {
     let server = TestServer::start(Setup { template: TEMPLATE, ..Setup::default() });
-    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 0, "maximum": 99 } },
-        "required": ["n"], "additionalProperties": false });
+    // Each number that this allows has two digits at most, so that no answer is cut amid one.
+    let n = json!({ "type": "integer", "minimum": 0, "maximum": 99 });
+    let schema = json!({ "type": "object", "properties": { "n": n }, "required": ["n"],
+        "additionalProperties": false });
     let mut body = json!({
         "input": "How many?", "max_output_tokens": 200, "seed": 4, "tool_choice": "required",
         "tools": [{ "type": "function", "name": "count", "parameters": schema }],

@@ -363,7 +363,7 @@ impl Turn<'_> {
             slot = (slot + 1) % KEY_SLOTS;
             if let Some((unit, ticket)) = pending {
                 worker.dma.wait(ticket)?;
-                // SAFETY: the transfer was waited for on the line above; it went to the place for codes of
+                // SAFETY: the transfer was waited for on the line above; it went to the place for keys of
                 // the time before, which is the one after this one. This worker has claimed the unit: a key
                 // tile, or a part, as `soften` wants it.
                 unsafe {
