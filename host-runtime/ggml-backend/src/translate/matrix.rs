@@ -105,9 +105,9 @@ impl Translator<'_> {
         Ok((dtype, Value { tensor, at: None }))
     }
 
-    /// Activations as products with a type of weights read them, without the matrix unit.
-    fn activations(&mut self, x: &Operand, weights: DType) -> Result<Value, Refusal> {
-        if !weights.wants_q8_activations() {
+    /// Activations as products with a type of weights read them, which the matrix unit does or HVX.
+    fn activations(&mut self, x: &Operand, weights: DType, by_unit: bool) -> Result<Value, Refusal> {
+        if by_unit || !weights.wants_q8_activations() {
             return self.rows(x);
         }
         if let Some((_, tensor)) = self.quantized.iter().find(|(source, _)| source == x) {
@@ -125,7 +125,7 @@ impl Translator<'_> {
         let (x, dst) = (self.src(node, 1)?, self.float_result(node)?);
         let (dtype, w) = self.matrix(weights)?;
         let by_unit = self.out.recorder.by_matrix_unit(w.tensor, x.ne[1]);
-        let x = if by_unit { self.rows(&x)? } else { self.activations(&x, dtype)? };
+        let x = self.activations(&x, dtype, by_unit)?;
         self.emit_into(DspOp::MulMat, &[Some(w), Some(x)], (&dst, DType::F32), &NO_PARAMS)
     }
 
@@ -135,7 +135,7 @@ impl Translator<'_> {
         let (dtype, w) = self.matrix(weights)?;
         let ids = self.source(&ids);
         let by_unit = self.out.recorder.by_matrix_unit_id(w.tensor, ids.tensor);
-        let x = if by_unit { self.rows(&x)? } else { self.activations(&x, dtype)? };
+        let x = self.activations(&x, dtype, by_unit)?;
         self.emit_into(DspOp::MulMatId, &[Some(w), Some(x), Some(ids)], (&dst, DType::F32), &NO_PARAMS)
     }
 

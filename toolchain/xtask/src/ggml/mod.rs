@@ -6,7 +6,7 @@
 //! 3. llama-server writes texts, which must be those that it writes on the CPU, and with several sessions
 //!    those of one.
 //! 4. Wrong settings are told in one line, and the CPU goes on.
-//! 5. Some cases are computed by the matrix unit, and a text.
+//! 5. Some cases are computed by the matrix unit.
 //! 6. Some cases are computed through the stand-in for FastRPC, with its checks of coherence.
 //!
 //! With `--speed`, llama-bench and `hexflash bench` run by turns instead; with `--qemu`, some cases are

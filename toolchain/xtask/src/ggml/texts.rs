@@ -22,8 +22,8 @@ pub(super) const MODELS: [(&str, f64); 2] =
     [("models/tiny-hybrid-f16.gguf", 2e-3), ("models/tiny-hybrid-q8_0.gguf", 5e-2)];
 /// Beginnings of texts, one of them long enough for all kernels of prompts.
 const PROMPTS: [&str; 4] = ["def fib(n):", "pub fn push(&mut self", "import os\n\nclass ", LONG];
-const LONG: &str = "#### pub fn push(&mut self, value: T)\n\nAppends an element to the back of a collection. The \
-                    capacity of the new allocation is at least twice the old one, so that many calls take \
+const LONG: &str = "#### pub fn push(&mut self, value: T)\n\nAppends an element to the back of a collection. \
+                    The capacity of the new allocation is at least twice the old one, so that many calls take \
                     linear time together. It panics if the new capacity exceeds isize::MAX bytes.\n\n";
 /// Most near-ties of a model.
 const MAX_NEAR_TIES: usize = 1;

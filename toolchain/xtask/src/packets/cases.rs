@@ -301,8 +301,7 @@ impl Case {
             "RMS_NORM" if *b > 1 => format!(" {a} heads={b} weighted"),
             "RMS_NORM" if *b > 0 => format!(" {a} weighted"),
             "GET_ROWS" => format!(" {} {a}", dtype.trim_end_matches("x32")),
-            "ATTEND" | ATTEND_HMX => format!(" D={a} heads={b} keys={}", past + tokens),
-            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => {
+            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX | "ATTEND" | ATTEND_HMX => {
                 let cache = match *dtype {
                     "F32" => String::new(),
                     cache => format!(" {}", cache.trim_end_matches("_CACHE")),
