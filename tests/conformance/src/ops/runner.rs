@@ -56,6 +56,9 @@ pub struct Arguments {
     /// All cases; without it, every fourth of upstream's largest groups, and none that takes long
     #[arg(long)]
     full: bool,
+    /// Only programs whose products the matrix unit takes, of whatever size; cases without one are skipped
+    #[arg(long)]
+    matrix_unit: bool,
     /// Do not print the cases that pass or are skipped
     #[arg(long, short)]
     quiet: bool,
@@ -94,24 +97,32 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let place = LabDevice { device: arguments.device.clone(), options: options(arguments) };
     let lab = Lab::open(place, &settings(arguments), arguments.each_setting);
     let mut lab = lab.map_err(|e| e.to_string())?;
+    if arguments.matrix_unit && !lab.lends_matrix_unit() {
+        return Err(format!(
+            "{} lends no matrix unit: --device inproc has one, qemu from v73 on",
+            arguments.device
+        ));
+    }
     if !arguments.json {
         println!("{} cases on {}", cases.len(), lab.description());
     }
     let start = Instant::now();
     let mut report = Report::new(arguments.json, arguments.quiet);
-    let patience = (lab.emulates() && name.is_none()).then_some(if arguments.full { MINUTE } else { MOMENT });
+    // What takes long under emulation is HVX. The matrix unit's own programs take a few seconds at most.
+    let takes_long = lab.emulates() && name.is_none() && !arguments.matrix_unit;
+    let patience = takes_long.then_some(if arguments.full { MINUTE } else { MOMENT });
     for case in &cases {
         let start = Instant::now();
         let status = match patience.filter(|p| emulated_seconds(case) > p.seconds) {
             Some(patience) => Status::Skip(patience.reason.to_owned()),
-            None => one(case, &mut lab),
+            None => one(case, &mut lab, arguments.matrix_unit),
         };
         report.add(case, &status, start.elapsed().as_secs_f64());
         if arguments.fail_fast && matches!(status, Status::Fail(_)) {
             break;
         }
     }
-    let fine = report.finish(!filtered, start.elapsed().as_secs_f64());
+    let fine = report.finish(!filtered && !arguments.matrix_unit, start.elapsed().as_secs_f64());
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -155,6 +166,9 @@ fn representative(c: &Case) -> bool {
     c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || c.seed.is_multiple_of(4))
 }
 
+/// Why a case is skipped that has only other programs than were asked for.
+const NO_MATRIX_UNIT: &str = "it has no program for the matrix unit";
+
 /// How long a case may take under emulation.
 #[derive(Clone, Copy)]
 struct Patience {
@@ -177,7 +191,7 @@ fn emulated_seconds(c: &Case) -> f64 {
     c.kind.work() as f64 / if whole { 2e7 } else { 1e6 }
 }
 
-fn one(case: &Case, lab: &mut Lab) -> Status {
+fn one(case: &Case, lab: &mut Lab, only_matrix_unit: bool) -> Status {
     if let Some(why) = adapt::skip(case) {
         return Status::Skip(why);
     }
@@ -189,9 +203,19 @@ fn one(case: &Case, lab: &mut Lab) -> Status {
         Ok(want) => want,
         Err(e) => return fail(e.to_string()),
     };
-    let mut trial =
-        Trial { case, x: &x, want: &want, lab, cpu, nmse: 0.0, ways: Vec::new(), ops: BTreeSet::new() };
+    let mut trial = Trial {
+        case,
+        x: &x,
+        want: &want,
+        lab,
+        cpu,
+        only_matrix_unit,
+        nmse: 0.0,
+        ways: Vec::new(),
+        ops: BTreeSet::new(),
+    };
     match adapt::attempt(&mut trial) {
+        Ok(()) if trial.ways.is_empty() => Status::Skip(NO_MATRIX_UNIT.to_owned()),
         Ok(()) => Status::Ok { nmse: trial.nmse, ways: trial.ways, ops: trial.ops },
         Err(failure) if failure.why == TOO_LARGE => Status::Skip(TOO_LARGE.to_owned()),
         Err(failure) => Status::Fail(failure),

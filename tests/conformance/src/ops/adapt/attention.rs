@@ -38,12 +38,10 @@ const WAYS: [Way; 3] = [
 /// By the matrix unit, where the device lends one.
 const BY_UNIT: Way = Way { name: "matrix unit", append: true, spare: 3, beyond: 40, fast: true };
 
-/// Pairs of matrix tiles above which attention is not computed by the matrix unit, too: its twin takes about
-/// 0.1 ms for each.
-const MOST_TILES: i64 = 1 << 13;
+/// Pairs of matrix tiles above which attention is not computed by the matrix unit, too.
+const MOST_TILES: u64 = 1 << 13;
 
-/// Whether the unit has a kernel for a case, which its twin does not take too long for: over caches, and over
-/// rows.
+/// Whether a case is computed by the unit, too: over caches, and over rows.
 fn is_for_unit(trial: &Trial<'_>) -> [bool; 2] {
     let CaseKind::FlashAttn { dk, dv, heads, group, seqs, kv, nq, kv_ty, .. } = trial.case.kind else {
         return [false; 2];
@@ -51,7 +49,7 @@ fn is_for_unit(trial: &Trial<'_>) -> [bool; 2] {
     let tiles = |n: i64| (n + 31) / 32;
     let rows = nq * group;
     let products = heads * seqs * tiles(rows) * tiles(kv) * (2 * tiles(dk) + 1 + tiles(dv));
-    let suits = nq >= 16 && rows >= 32 && trial.lab.lends_matrix_unit() && products <= MOST_TILES;
+    let suits = nq >= 16 && rows >= 32 && trial.takes_matrix_unit(products as u64, MOST_TILES);
     // Keys that are no matrix tiles do not fit into a worker's VTCM if heads are long.
     let codes = kv_ty == GgmlType::Q8_0;
     [suits && (!codes || dk <= 448), suits && !codes && dk <= 256]
@@ -64,13 +62,16 @@ fn is_causal(mask: Mask, max_bias: f32) -> bool {
 
 /// Appends and attends; more ways for our own cases. Then attends to rows.
 pub fn flash_attn(trial: &mut Trial<'_>) -> Outcome {
+    let by_vectors = !trial.only_matrix_unit;
     let ways = if trial.thorough() { &WAYS[..] } else { &WAYS[..1] };
-    ways.iter().try_for_each(|way| one(trial, way))?;
+    ways.iter().filter(|_| by_vectors).try_for_each(|way| one(trial, way))?;
     let [over_caches, over_rows] = is_for_unit(trial);
     if over_caches {
         one(trial, &BY_UNIT)?;
     }
-    to_rows(trial, "rows", false)?;
+    if by_vectors {
+        to_rows(trial, "rows", false)?;
+    }
     if over_rows { to_rows(trial, "rows, matrix unit", true) } else { Ok(()) }
 }
 

@@ -105,18 +105,20 @@ pub fn gated_delta_net(trial: &mut Trial<'_>) -> Outcome {
     let chunked = has_chunks(if kda { s as usize } else { 1 }, s as usize);
     let (t, snapshots) = (t as u32, snapshots as u32);
     let state = trial.x.get("state").clone();
-    let whole = step(trial, WAY, Kernels::Exact, t, t, Some(&state))?;
-    let mut planes = vec![whole.state];
-    for back in 1..snapshots.min(t) {
-        planes.push(step(trial, WAY, Kernels::Exact, t - back, t, Some(&state))?.state);
-    }
-    let got = assemble(trial.case, trial.want, &whole.y, &planes);
-    trial.verdict(WAY, &got)?;
-    if snapshots == 1 && (s as u32).is_multiple_of(TRANSPOSED_SIZES) {
-        const WAY: &str = "ggml's order";
-        let got = step(trial, WAY, Kernels::Transposed, t, t, Some(&state))?;
-        let got = assemble(trial.case, trial.want, &got.y, &[got.state]);
+    if !trial.only_matrix_unit {
+        let whole = step(trial, WAY, Kernels::Exact, t, t, Some(&state))?;
+        let mut planes = vec![whole.state];
+        for back in 1..snapshots.min(t) {
+            planes.push(step(trial, WAY, Kernels::Exact, t - back, t, Some(&state))?.state);
+        }
+        let got = assemble(trial.case, trial.want, &whole.y, &planes);
         trial.verdict(WAY, &got)?;
+        if snapshots == 1 && (s as u32).is_multiple_of(TRANSPOSED_SIZES) {
+            const WAY: &str = "ggml's order";
+            let got = step(trial, WAY, Kernels::Transposed, t, t, Some(&state))?;
+            let got = assemble(trial.case, trial.want, &got.y, &[got.state]);
+            trial.verdict(WAY, &got)?;
+        }
     }
     if chunked && snapshots == 1 {
         const CHUNKS: &str = "chunks";
@@ -125,7 +127,7 @@ pub fn gated_delta_net(trial: &mut Trial<'_>) -> Outcome {
         trial.verdict(CHUNKS, &got)?;
         fresh(trial, "new sequence in chunks", Kernels::Chunked)?;
     }
-    if !trial.thorough() || snapshots > 1 {
+    if trial.only_matrix_unit || !trial.thorough() || snapshots > 1 {
         return Ok(());
     }
     part(trial, &state)?;

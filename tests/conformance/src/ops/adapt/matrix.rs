@@ -11,8 +11,7 @@ use super::{Outcome, STEP, Trial};
 
 const NONE: [u32; 0] = [];
 
-/// Pairs of matrix tiles above which a product is not computed by the matrix unit, too: its twin takes about
-/// 0.1 ms for each, and whole layers are many of them.
+/// Pairs of matrix tiles above which a product is not computed by the matrix unit, too: whole layers are many.
 const MOST_TILES: u64 = 1 << 12;
 
 /// Results below which it is not either: ggml rounds activations to int8 where the unit does not, and of a
@@ -75,7 +74,9 @@ fn both_ways(
     rows: u32,
     batches: u32,
 ) -> Outcome {
-    product(trial, "tiles", OpProgram::new(1, 1), operands, ids)?;
+    if !trial.only_matrix_unit {
+        product(trial, "tiles", OpProgram::new(1, 1), operands, ids)?;
+    }
     if by_unit(trial, operands[0], rows.into(), batches.into()) {
         product(trial, "matrix unit", OpProgram::new(1, 1).fast(), operands, ids)?;
     }
@@ -95,9 +96,8 @@ fn by_unit(trial: &Trial<'_>, a: &Tensor, rows: u64, batches: u64) -> bool {
     let [k, n, ..] = dims(a.ne);
     let tiles: u64 = [k.into(), n.into(), rows].map(|n: u64| n.div_ceil(32)).iter().product();
     let results = u64::from(n) * rows * batches;
-    trial.lab.lends_matrix_unit()
+    trial.takes_matrix_unit(tiles * batches, MOST_TILES)
         && tiled(a.ty).is_some_and(has_hmx_kernel)
-        && tiles * batches <= MOST_TILES
         && results >= LEAST_RESULTS
 }
 

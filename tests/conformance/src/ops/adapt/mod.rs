@@ -42,6 +42,8 @@ pub struct Trial<'a> {
     pub lab: &'a mut Lab,
     /// Who computes what ways expect that differ from the case.
     pub cpu: Cpu,
+    /// Whether only ways through the matrix unit are run.
+    pub only_matrix_unit: bool,
     /// Largest error of the ways so far.
     pub nmse: f64,
     /// Ways that passed.
@@ -121,6 +123,12 @@ impl Trial<'_> {
         }
     }
 
+    /// Whether a way through the matrix unit that computes `products` pairs of matrix tiles is worth its time.
+    /// The unit's twin takes about 0.1 ms for each pair. Who asks for the matrix unit alone gets all of it.
+    fn takes_matrix_unit(&self, products: u64, most: u64) -> bool {
+        self.lab.lends_matrix_unit() && (products <= most || self.only_matrix_unit)
+    }
+
     /// Whether ways beyond the first are worth their time: all but upstream's many variants.
     fn thorough(&self) -> bool {
         self.case.origin != Origin::Upstream
@@ -173,6 +181,16 @@ pub fn skip(case: &Case) -> Option<String> {
 /// # Errors
 /// The first way that fails.
 pub fn attempt(trial: &mut Trial<'_>) -> Outcome {
+    let may_use_unit = matches!(
+        trial.case.kind,
+        CaseKind::MulMat { .. }
+            | CaseKind::MulMatId { .. }
+            | CaseKind::GatedDeltaNet { .. }
+            | CaseKind::FlashAttn { .. }
+    );
+    if trial.only_matrix_unit && !may_use_unit {
+        return Ok(());
+    }
     match trial.case.kind {
         CaseKind::MulMat { .. } => matrix::mul_mat(trial),
         CaseKind::MulMatId { .. } => matrix::mul_mat_id(trial),
