@@ -15,11 +15,14 @@
 //!   belongs to position r, its low half to the even tile and its high half to the odd one.
 //! * `Q4_R_CACHE`: b is 0, 2, 1, 3, so that a lookup of 16-bit numbers gives those of adjacent j as the
 //!   halves of a word. A group is one tile. Behind the last one is a vector whose word r belongs to position
-//!   r, for all of the head. Of a value it is the scale s, f32. Of a key, the low [`Q4_R_SHARE_BITS`] bits
-//!   are an integer g, signed, and the others those of an f32 s whose low bits are zero. The key is s
-//!   [`Q4_R`]\[code\] plus g / [`Q4_R_SHARES`] of the strip's first key, whose own g is 0. What the cache
-//!   holds is not the vectors of the head themselves but their rotations; see
-//!   `kernels/flash_attn/format/q4_r.rs` of the DSP side.
+//!   r, for all of the head. Of a value it is the scale s, f32. Of a key, bits 0 to 7 are an integer h, bits
+//!   8 to 15 an integer g, both signed, and the upper half is that of an f32 s whose lower half is zero. The
+//!   key is s ([`Q4_R`]\[code\] + h a / [`Q4_R_STEPS`]) plus g / [`Q4_R_SHARES`] of the strip's first key,
+//!   whose own g is 0. Here a is the *axis* of the head, integers from -8 to 7. The head's first strips have
+//!   it in the place of h, which is 0 for their keys: bits 0 to 3 of word r of strip i are those of dimension
+//!   64 i + r, bits 4 to 7 those of dimension 64 i + 32 + r ([`q4_r_axis_strips`]). What the cache holds is
+//!   not the vectors of the head themselves but their rotations; see `kernels/flash_attn/format/q4_r.rs` of
+//!   the DSP side.
 //!
 //! A scale per head would need only half a vector as f16. A strip is made of whole vectors, though, so that
 //! f32 costs nothing, holds any norm and has bits to spare.
@@ -35,11 +38,20 @@ use crate::VECTOR_BYTES;
 /// 2.7326 / 127 they fit a byte, which makes the error larger by less than a hundredth.
 pub const Q4_R: [i8; 16] = [6, 18, 31, 44, 58, 75, 96, 127, -6, -18, -31, -44, -58, -75, -96, -127];
 
-/// Bits of the word of a key in `Q4_R_CACHE` that say how much of the strip's first key is added.
-pub const Q4_R_SHARE_BITS: u32 = 8;
-
-/// What they count: the first key, times this, once.
+/// Parts of a strip's first key in `Q4_R_CACHE`: a key that has so many of them has all of it.
 pub const Q4_R_SHARES: f32 = 64.0;
+
+/// Steps along the axis in `Q4_R_CACHE`: so many are the axis, times the scale of the key, once.
+///
+/// What the codes of a key are off along any direction is about 4.4 scales, as one in three: 0.095 of the
+/// key's deviation, which is 46 scales. The axis is 2.7 times the root of the dimensions long, so that a step
+/// is 0.17 scales for heads of 64 and 0.34 for heads of 256, and 127 of them are five such errors and more.
+pub const Q4_R_STEPS: f32 = 128.0;
+
+/// Strips of a head of `d` dimensions whose words have its axis.
+pub const fn q4_r_axis_strips(d: usize) -> usize {
+    d.div_ceil(2 * TILE_ROWS)
+}
 
 /// Two tiles of bytes and a vector of scales.
 pub(super) const Q8_0_GROUP: TileGroup =

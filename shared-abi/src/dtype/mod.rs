@@ -5,14 +5,14 @@ mod cache_tile;
 mod tile;
 
 pub use activation_row::ActivationRow;
-pub use cache_tile::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES};
+pub use cache_tile::{Q4_R, Q4_R_SHARES, Q4_R_STEPS, q4_r_axis_strips};
 pub use tile::{BitField, IQ4_NL, MXFP4, QuantGroup, TILE_K, TILE_ROWS, TileGroup, bit_fields};
 
 use crate::wire::Fingerprint;
 
 /// Version of the tile layouts, of weights and of caches. It is part of the key of the repack cache, and
 /// saved sequences of another one are refused.
-pub const TILE_LAYOUT_VERSION: u32 = 4;
+pub const TILE_LAYOUT_VERSION: u32 = 5;
 
 wire_enum! {
     /// Type and layout of a tensor's elements.

@@ -3,7 +3,7 @@
 use hexflash_abi::Fault;
 
 use super::cache_position;
-use super::format::{Format, Place};
+use super::format::{Axis, Format, Place};
 use crate::hvx::Hvx;
 use crate::kernels::Damage;
 use crate::memory::View;
@@ -18,6 +18,8 @@ pub(super) struct Append<'d> {
     pub v_cache: View,
     pub keys: Format,
     pub values: Format,
+    /// Queries, if they stand for those of later steps: an axis of keys is made of them.
+    pub queries: Option<View>,
     pub spans: &'d [Span],
     /// Tokens with a key or a value that is not finite in its cache.
     pub damage: &'d Damage,
@@ -53,6 +55,16 @@ impl Kernel for Append<'_> {
                     let value = self.values.store_value::<H>(place(&self.v_cache), self.v.row(token));
                     key && value
                 };
+                if self.keys.rotates() && Axis::is_written_with(place(&self.k_cache)) {
+                    let queries = self.queries.as_ref().map(|q| {
+                        let group = q.ne[1] / self.k.ne[1];
+                        (q, [head * group, span.first + i, batch], group)
+                    });
+                    // SAFETY: the format is that of the cache, which has the place that was written above.
+                    // This worker alone has claimed the head's caches in this entry: no two spans have one
+                    // slot.
+                    unsafe { Axis::write::<H>(place(&self.k_cache), queries) };
+                }
                 if !finite {
                     self.damage.note(span.first + i);
                 }

@@ -2,7 +2,7 @@
 
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
-use super::format::{Format, Place};
+use super::format::{Axis, Format, Place};
 use super::known::{Anything, Known, PlainF16, PlainQ4R};
 use super::query::Prepared;
 use super::split::Found;
@@ -73,6 +73,10 @@ impl QueryRow {
 
 /// Those of a unit, and room for more. They are worked out once for all tiles.
 pub(super) type QueryRows = [QueryRow; MAX_ROWS];
+
+/// What a step along the axis of rotated keys adds to the scores of each row. They are apart from the rows,
+/// which are found with a shift because they take 32 bytes.
+pub(super) type Steps = [f32; MAX_ROWS];
 
 /// A worker's VTCM.
 #[derive(Clone, Copy)]
@@ -167,13 +171,13 @@ impl<'s> Attend<'s> {
         let wide = base.skip(2 * slot);
         let states = wide.skip(self.stage.wide / VECTOR_BYTES);
         let places = AttendMemory { slots: [base, base.skip(slot)], wide, states };
-        let (mut rows, mut mask) = ([QueryRow::NONE; MAX_ROWS], MaskTile::NONE);
+        let (mut rows, mut steps, mut mask) = ([QueryRow::NONE; MAX_ROWS], [0.0; MAX_ROWS], MaskTile::NONE);
 
         let mut cursor = Cursor::new(self.spans, |span| self.units_of_span(span));
         let mut unit = self.unit(&mut cursor, first);
         // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for `self.rows`
         // rows (the assertion above), of which a unit has no more.
-        unsafe { self.list::<H, C>(places, &unit, &mut rows) };
+        unsafe { self.list::<H, C>(places, &unit, &mut rows, &mut steps) };
         let mut tile = unit.from / TILE;
         let mut slot = 0;
         // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
@@ -195,7 +199,7 @@ impl<'s> Attend<'s> {
             // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
             // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of K to this
             // slot was waited for above.
-            unsafe { self.weigh::<H, C>(places, slot, &unit, tile, &mut rows, &mut mask) };
+            unsafe { self.weigh::<H, C>(places, slot, &unit, tile, &mut rows, &steps, &mut mask) };
             worker.dma.wait(tickets[1])?;
             // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
             // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of V to this
@@ -213,7 +217,7 @@ impl<'s> Attend<'s> {
             if ends {
                 // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
                 // `self.rows` rows (the assertion above), of which a unit has no more.
-                unsafe { self.list::<H, C>(places, &unit, &mut rows) };
+                unsafe { self.list::<H, C>(places, &unit, &mut rows, &mut steps) };
             }
             (tickets, slot) = (transfers, slot ^ 1);
             if split_ends {
@@ -265,8 +269,15 @@ impl<'s> Attend<'s> {
     /// # Safety
     /// The places are the worker's own and have room for the unit's rows.
     #[inline(always)]
-    unsafe fn list<H: Hvx, C: Known>(&self, places: AttendMemory, unit: &Unit<'_>, rows: &mut QueryRows) {
+    unsafe fn list<H: Hvx, C: Known>(
+        &self,
+        places: AttendMemory,
+        unit: &Unit<'_>,
+        rows: &mut QueryRows,
+        steps: &mut Steps,
+    ) {
         let mut query = self.query(unit, 0);
+        let axis = self.axis::<C>(unit);
         for (i, row) in rows[..unit.rows].iter_mut().enumerate() {
             let q = self.of.queries.row([query.head, query.token, unit.batch]).part(0, self.of.q.ne[0]);
             // SAFETY: the row is the unit's, so its state lies in the worker's own places (the caller's
@@ -276,8 +287,23 @@ impl<'s> Attend<'s> {
                 Prepared::of::<H>(q, as_halves, self.place_of_query(places, i))
             };
             *row = QueryRow { query, prepared, seen: (0, 0) };
+            if let Some(axis) = axis {
+                // SAFETY: the axis is of keys as long as queries (the shape rule), and nobody writes the
+                // caches during this kernel.
+                steps[i] = prepared.up().map_or(0.0, |up| unsafe { axis.step_of::<H>(q, up) });
+            }
             query = self.of.after(unit.span, unit.kv_head, self.group, &query);
         }
+    }
+
+    /// The axis of the unit's keys, if any that it sees has steps along one.
+    #[inline(always)]
+    fn axis<C: Known>(&self, unit: &Unit<'_>) -> Option<Axis<'_>> {
+        if !self.keys::<C>().rotates() || self.of.params.window > 0 {
+            return None;
+        }
+        let (cache, position) = (&self.of.k_cache, unit.to - 1);
+        Axis::of(Place { cache, position, head: unit.kv_head, entry: unit.entry })
     }
 
     /// Where row `i` has its query as products read it.

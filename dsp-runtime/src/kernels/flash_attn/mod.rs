@@ -13,7 +13,8 @@
 //! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t of a span stands at the span's n_past +
 //! t and sees the keys of its slot up to itself, or up to the span's last token (`Visibility::Block`), fewer
 //! with a window or where the mask is -inf. What a cache holds at other positions, NaN included, has no
-//! influence, but for the first key of a strip in a format that holds the others as parts of it. At a
+//! influence, but for the first key of a strip in a format that holds the others as parts of it, and for the
+//! axis of such a format. At a
 //! position that a query sees, a score that is infinite or NaN makes all of its row NaN. (In ggml NaN does,
 //! while infinity takes all the weight.) It is marked by an infinite maximum, because arithmetic that knows
 //! no NaN would go on with a number.
@@ -147,7 +148,9 @@ fn in_caches(
     let (keys, values) = (Format::of(k_cache.dtype)?, Format::of(v_cache.dtype)?);
     let damage = Damage::none();
     if let (Some(k), Some(v)) = (k, v) {
-        let append = append::Append { k, v, k_cache, v_cache, keys, values, spans, damage: &damage };
+        // The first positions of a window are overwritten.
+        let queries = (params.window == 0).then_some(q);
+        let append = append::Append { k, v, k_cache, v_cache, keys, values, queries, spans, damage: &damage };
         run.pool.run(&append, run.plan.vtcm)?;
     }
     if keys.rotates() {
@@ -287,7 +290,8 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let damage = Damage::none();
     let (keys, values) = (Format::of(k_cache.dtype)?, Format::of(v_cache.dtype)?);
     let spans = run.step.spans();
-    let append = append::Append { k, v, k_cache, v_cache, keys, values, spans, damage: &damage };
+    let queries = None;
+    let append = append::Append { k, v, k_cache, v_cache, keys, values, queries, spans, damage: &damage };
     run.pool.run(&append, run.plan.vtcm)?;
     damage.outcome()
 }

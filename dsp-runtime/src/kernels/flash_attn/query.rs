@@ -18,6 +18,14 @@ impl Prepared {
     /// Nothing.
     pub const NONE: Self = Self { back: 1.0, special: 0 };
 
+    /// What the query was multiplied with, if it was.
+    #[inline(always)]
+    pub const fn up(self) -> Option<f32> {
+        // The exponents of a power of two and of its inverse add up to this.
+        const BOTH: u32 = 254 << 23;
+        if self.special == 0 { Some(f32::from_bits(BOTH - self.back.to_bits())) } else { None }
+    }
+
     /// Writes a query at `to` as products with keys read it: divided by a power of two, so that its largest
     /// magnitude is from 1/2 to 1, and rounded to f16; these, if `as_halves`, or floats.
     ///

@@ -1,8 +1,9 @@
 //! What happens in one tile of 32 positions: scores, weights, values.
 
 use half::f16;
+use hexflash_abi::dtype::q4_r_axis_strips;
 
-use super::attend::{Attend, AttendMemory, Query, QueryRow, QueryRows, Unit};
+use super::attend::{Attend, AttendMemory, Query, QueryRow, QueryRows, Steps, Unit};
 use super::format::{ByPairs, Halves, Levels, Pairs, Products, Wide};
 use super::known::Known;
 use super::query::both_halves;
@@ -32,6 +33,7 @@ impl Attend<'_> {
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
     /// 2. The slot holds the tile of K.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // Which tile of what, and three tables that outlive it.
     pub(super) unsafe fn weigh<H: Hvx, C: Known>(
         &self,
         places: AttendMemory,
@@ -39,6 +41,7 @@ impl Attend<'_> {
         unit: &Unit<'_>,
         tile: usize,
         rows: &mut QueryRows,
+        steps: &Steps,
         mask: &mut MaskTile,
     ) {
         let staged = places.slots[slot];
@@ -49,7 +52,16 @@ impl Attend<'_> {
         // That makes a vector of floats of each dimension, and without it there is f16 of each.
         unsafe {
             if as_halves && self.keys::<C>().rotates() {
-                self.weigh_rows::<H, Levels, C>(places, Levels(staged), staged, unit, tile, rows, mask);
+                self.weigh_rows::<H, Levels, C>(
+                    places,
+                    Levels(staged),
+                    staged,
+                    unit,
+                    tile,
+                    rows,
+                    steps,
+                    mask,
+                );
             } else if as_halves {
                 self.weigh_rows::<H, ByPairs<Halves>, C>(
                     places,
@@ -58,6 +70,7 @@ impl Attend<'_> {
                     unit,
                     tile,
                     rows,
+                    steps,
                     mask,
                 );
             } else {
@@ -69,6 +82,7 @@ impl Attend<'_> {
                     unit,
                     tile,
                     rows,
+                    steps,
                     mask,
                 );
             }
@@ -90,24 +104,29 @@ impl Attend<'_> {
         unit: &Unit<'_>,
         tile: usize,
         rows: &mut QueryRows,
+        steps: &Steps,
         mask: &mut MaskTile,
     ) {
         // What was read last is of another tile.
         mask.row = core::ptr::null();
+        let has_steps = self.keys::<C>().rotates() && tile >= q4_r_axis_strips(self.of.q.ne[0]);
         let mut i = 0;
         while i < unit.rows {
             // SAFETY: the contract is the caller's, and each call takes rows below `unit.rows`.
             unsafe {
                 if H::REGISTERS >= 8 && i + 4 <= unit.rows {
-                    let x = self.scores::<H, K, C, 4>(places, keys, staged, i);
+                    let added = steps_of::<4>(steps, i, has_steps);
+                    let x = self.scores::<H, K, C, 4>(places, keys, staged, i, added);
                     self.soften::<H, C, 4>(places, unit, tile, i, x, mask, rows);
                     i += 4;
                 } else if i + 2 <= unit.rows {
-                    let x = self.scores::<H, K, C, 2>(places, keys, staged, i);
+                    let added = steps_of::<2>(steps, i, has_steps);
+                    let x = self.scores::<H, K, C, 2>(places, keys, staged, i, added);
                     self.soften::<H, C, 2>(places, unit, tile, i, x, mask, rows);
                     i += 2;
                 } else {
-                    let x = self.scores::<H, K, C, 1>(places, keys, staged, i);
+                    let added = steps_of::<1>(steps, i, has_steps);
+                    let x = self.scores::<H, K, C, 1>(places, keys, staged, i, added);
                     self.soften::<H, C, 1>(places, unit, tile, i, x, mask, rows);
                     i += 1;
                 }
@@ -129,6 +148,7 @@ impl Attend<'_> {
         keys: K,
         staged: VectorPtr,
         i: usize,
+        steps: [f32; R],
     ) -> [H::F; R] {
         let d = self.of.q.ne[0];
         let queries: [_; R] = core::array::from_fn(|r| self.place_of_query(places, i + r));
@@ -161,7 +181,7 @@ impl Attend<'_> {
         }
         H::settle();
         // SAFETY: `staged` is the tile of K as its format stages it (the caller's contract, point 1).
-        unsafe { self.keys::<C>().complete_scores::<H, R>(staged, d, &mut scores) };
+        unsafe { self.keys::<C>().complete_scores::<H, R>(staged, d, steps, &mut scores) };
         scores
     }
 
@@ -485,4 +505,10 @@ pub(super) fn seen_or<H: Hvx>((from, to): Seen, x: H::F, y: H::F) -> H::F {
     let lane = unsafe { H::load(INDEX.as_ptr()) };
     let x = H::select_gt(H::splat(to as f32), lane, x, y);
     H::select_gt(lane, H::splat(from as f32 - 1.0), x, y)
+}
+
+/// What a step along the axis adds to the scores of R rows from row `i`, where keys have steps.
+#[inline(always)]
+fn steps_of<const R: usize>(steps: &Steps, i: usize, has_steps: bool) -> [f32; R] {
+    core::array::from_fn(|r| if has_steps { steps[i + r] } else { 0.0 })
 }

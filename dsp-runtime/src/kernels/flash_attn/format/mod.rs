@@ -4,6 +4,7 @@
 //! becomes floats. From there on attention is the same for all of them. Keys and values may have different
 //! formats: they meet in floats only. The choice is made tile by tile ([`Format`]), not in the inner loops.
 
+mod axis;
 mod codes;
 mod f16;
 mod f16_rows;
@@ -16,6 +17,7 @@ mod rotation;
 use hexflash_abi::dtype::TILE_K;
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
+pub(super) use self::axis::Axis;
 use self::f16::F16;
 use self::f16_rows::F16Rows;
 pub(super) use self::products::{ByPairs, Halves, Pairs, Products, Turned, Wide};
@@ -116,12 +118,18 @@ pub(super) trait CacheFormat {
     unsafe fn widen_keys<H: Hvx>(tile: VectorPtr, wide: VectorPtr, d: usize);
 
     /// Makes the scores of a tile's keys from the products of R queries with what
-    /// [`widen_keys`](Self::widen_keys) gave.
+    /// [`widen_keys`](Self::widen_keys) gave, and from what a step along the [axis](Axis) adds to each.
     ///
     /// # Safety
     /// `tile` is valid for reading `key_tile(d)` bytes.
     #[inline(always)]
-    unsafe fn complete_scores<H: Hvx, const R: usize>(_tile: VectorPtr, _d: usize, _scores: &mut [H::F; R]) {}
+    unsafe fn complete_scores<H: Hvx, const R: usize>(
+        _tile: VectorPtr,
+        _d: usize,
+        _steps: [f32; R],
+        _scores: &mut [H::F; R],
+    ) {
+    }
 
     /// Makes `value_vectors(dv)` vectors of floats of each value at `from..to` of a tile. Of rotated values
     /// it makes a vector of each position for 32 dimensions, then for the next 32, without their scales.
@@ -248,10 +256,11 @@ impl Format {
         self,
         tile: VectorPtr,
         d: usize,
+        steps: [f32; R],
         scores: &mut [H::F; R],
     ) {
         // SAFETY: the contract is that of the format's function.
-        unsafe { of_format!(self, complete_scores::<H, R>(tile, d, scores)) }
+        unsafe { of_format!(self, complete_scores::<H, R>(tile, d, steps, scores)) }
     }
 
     /// What the values of a rotated tile are multiplied with, position by position.

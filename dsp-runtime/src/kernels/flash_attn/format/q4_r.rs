@@ -9,16 +9,18 @@
 //! as a share of its *reference*, which is the first key of its strip as that is held, and what is left, in
 //! codes. The scores that a query has with what is left become those of the keys by adding shares of the
 //! reference's score, which is in the same tile. A strip needs no other one, and its first key is there
-//! before the others, so that the bits do not depend on how a text came in steps.
+//! before the others, so that the bits do not depend on how a text came in steps. What codes are off along
+//! the [axis](super::axis) of the head is then corrected.
 //!
 //! Nothing is rotated back but the output. A product of two vectors is that of the rotated ones, so queries
 //! are rotated, once per step, in place of all keys; and a sum of rotated values is the rotated sum. (Zandieh
 //! et al., "TurboQuant", arXiv 2504.19874, without its second stage, which makes attention worse.)
 
-use hexflash_abi::dtype::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES, TILE_K};
+use hexflash_abi::dtype::{Q4_R, Q4_R_SHARES, Q4_R_STEPS, TILE_K};
 use hexflash_abi::op::MAX_HEAD;
 use hexflash_abi::{DType, VECTOR_BYTES};
 
+use super::axis::Axis;
 use super::codes::{self, Codes};
 use super::products::add_pair;
 use super::{CacheFormat, Halves, Pairs, Place, Products, Sums, Turned, rotate, rotate_back};
@@ -37,8 +39,6 @@ const fn place_of(j: usize) -> (usize, usize) {
     (j / 8 * VECTOR_BYTES + j % 2 * 2 + j % 4 / 2, j % 8 / 4 * 4)
 }
 
-const _: () = assert!(Q4_R_SHARE_BITS == 8);
-
 /// The levels, by code.
 static LEVELS: Numbers = Numbers::new(Q4_R);
 
@@ -52,8 +52,8 @@ static SINGLE_LEVELS: [f32; Q4_R.len()] = {
     levels
 };
 
-/// The part of a key's word that has its share.
-const SHARE_MASK: i32 = (1 << Q4_R_SHARE_BITS) - 1;
+/// The part of a key's word that has its scale.
+const SCALE_MASK: i32 = !0xffff;
 
 /// Sizes of levels: half of them are negative.
 const SIZES: usize = Q4_R.len() / 2;
@@ -65,31 +65,63 @@ const LARGEST: f32 = 2.7326;
 /// distribution, so that for most vectors levels somewhat closer together or farther apart are better.
 const SPREADS: [f32; 6] = [0.84, 0.91, 0.98, 1.06, 1.15, 1.25];
 
+/// How a vector's codes were chosen: see [`Rotated::fit`].
+#[derive(Clone, Copy)]
+struct Chosen<H: Hvx> {
+    unit: H::F,
+    scale: f32,
+}
+
 /// A vector, rotated.
 #[repr(C, align(128))]
-struct Rotated([f32; MAX_HEAD as usize]);
+pub(super) struct Rotated([f32; MAX_HEAD as usize]);
 
 impl Rotated {
-    const NONE: Self = Self([0.0; MAX_HEAD as usize]);
+    pub const NONE: Self = Self([0.0; MAX_HEAD as usize]);
 
     /// Of a row whose length is a multiple of 32.
     #[inline(always)]
     fn of<H: Hvx>(x: Row<'_>) -> Self {
         let mut rotated = Self::NONE;
-        assert!(x.len() <= rotated.0.len());
         for v in 0..x.whole() {
-            // SAFETY: `v` is a whole vector of x, which is no longer than the array, by the line above.
-            unsafe { H::store(rotated.0.as_mut_ptr().add(v * LANES), x.full::<H>(v)) };
+            rotated.set::<H>(v, x.full::<H>(v));
         }
-        // SAFETY: the array has at least the floats of x, by the assertion above.
-        unsafe { rotate::<H>(rotated.0.as_mut_ptr(), x.len()) };
+        rotated.rotate::<H>(x.len());
         rotated
     }
 
+    /// Of the sum of rows of one length, which is a multiple of 32.
     #[inline(always)]
-    fn vector<H: Hvx>(&self, v: usize) -> H::F {
+    pub fn sum_of<'q, H: Hvx>(rows: impl Iterator<Item = Row<'q>>) -> Self {
+        let (mut sum, mut len) = (Self::NONE, 0);
+        for x in rows {
+            len = x.len();
+            for v in 0..x.whole() {
+                sum.set::<H>(v, H::add(sum.vector::<H>(v), x.full::<H>(v)));
+            }
+        }
+        sum.rotate::<H>(len);
+        sum
+    }
+
+    /// Rotates the first `len` floats, which are whole vectors.
+    #[inline(always)]
+    fn rotate<H: Hvx>(&mut self, len: usize) {
+        assert!(len <= self.0.len() && len.is_multiple_of(LANES));
+        // SAFETY: the array has at least so many floats, which are a multiple of 32, by the line above.
+        unsafe { rotate::<H>(self.0.as_mut_ptr(), len) };
+    }
+
+    #[inline(always)]
+    pub fn vector<H: Hvx>(&self, v: usize) -> H::F {
         // SAFETY: a slice of 32 floats is 128 bytes.
         unsafe { H::load(self.0[v * LANES..][..LANES].as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn set<H: Hvx>(&mut self, v: usize, x: H::F) {
+        // SAFETY: a slice of 32 floats is 128 bytes.
+        unsafe { H::store(self.0[v * LANES..][..LANES].as_mut_ptr(), x) };
     }
 
     /// The levels of the reference of a strip.
@@ -117,14 +149,29 @@ impl Rotated {
     /// parts of [`Q4_R_SHARES`].
     ///
     /// # Safety
-    /// The strip has `n` tiles and a vector of scales behind them, and is valid for reading them.
+    /// 1. The strip has `n` tiles and a vector of scales behind them, and is valid for reading them.
+    /// 2. The axis, if there is one, is that of its head, which this worker alone has claimed.
     #[inline(always)]
-    unsafe fn part_from_reference<H: Hvx>(&mut self, strip: *const u8, n: usize) -> i8 {
+    unsafe fn part_from_reference<H: Hvx>(
+        &mut self,
+        strip: *const u8,
+        n: usize,
+        axis: Option<Axis<'_>>,
+    ) -> i8 {
         // SAFETY: the strip has these tiles, and behind them the word of its first position, which is aligned
-        // (the caller's contract).
-        let (reference, word) =
+        // (the caller's contract, point 1).
+        let (mut reference, word) =
             unsafe { (Self::reference(strip, n), strip.add(n * TILE_BYTES).cast::<i32>().read()) };
-        let scale = f32::from_bits((word & !SHARE_MASK) as u32);
+        let scale = f32::from_bits((word & SCALE_MASK) as u32);
+        if let Some(axis) = axis {
+            let steps = H::splat(f32::from(word as i8) * (1.0 / Q4_R_STEPS));
+            for v in 0..n {
+                // SAFETY: `v` is a vector of the head's rows, which have `n`, and only this worker writes to
+                // the head (the caller's contract, points 1 and 2).
+                let along = H::mul(steps, unsafe { axis.vector::<H>(v) });
+                reference.set::<H>(v, H::add(reference.vector::<H>(v), along));
+            }
+        }
         let [mut product, mut power] = [H::splat(0.0); 2];
         for v in 0..n {
             let (x, level) = (self.vector::<H>(v), reference.vector::<H>(v));
@@ -141,9 +188,7 @@ impl Rotated {
         if share != 0.0 {
             let factor = H::splat(share * (1.0 / Q4_R_SHARES) * scale);
             for v in 0..n {
-                let rest = H::sub(self.vector::<H>(v), H::mul(factor, reference.vector::<H>(v)));
-                // SAFETY: a slice of 32 floats is 128 bytes.
-                unsafe { H::store(self.0[v * LANES..][..LANES].as_mut_ptr(), rest) };
+                self.set::<H>(v, H::sub(self.vector::<H>(v), H::mul(factor, reference.vector::<H>(v))));
             }
         }
         share as i8
@@ -185,6 +230,34 @@ impl Rotated {
         }
         (unit, if squares < f32::INFINITY { H::max_lane(scale) } else { f32::NAN })
     }
+
+    /// How many steps along the axis bring what the codes of the first `n` vectors hold nearest to these.
+    ///
+    /// # Safety
+    /// The axis is that of the key's head, which this worker alone has claimed and whose rows have `n`
+    /// vectors.
+    #[inline(always)]
+    unsafe fn steps<H: Hvx>(&self, n: usize, chosen: Chosen<H>, axis: Axis<'_>) -> i8 {
+        let scale = H::splat(chosen.scale);
+        let [mut product, mut power] = [H::splat(0.0); 2];
+        for v in 0..n {
+            let x = H::mul(self.vector::<H>(v), chosen.unit);
+            let size = level::<H>(math::abs::<H>(x));
+            let held = H::select_gt(H::splat(0.0), x, H::sub(H::splat(0.0), size), size);
+            let rest = H::sub(self.vector::<H>(v), H::mul(scale, held));
+            // SAFETY: `v` is a vector of the head's rows, and only this worker writes to the head (the
+            // caller's contract).
+            let axis = unsafe { axis.vector::<H>(v) };
+            product = H::add(product, H::mul(rest, axis));
+            power = H::add(power, H::mul(axis, axis));
+        }
+        let step = H::splat(H::sum(power) * (chosen.scale * (1.0 / Q4_R_STEPS)));
+        let steps = H::div(H::splat(H::sum(product)), step);
+        // None along an axis that is zero, and none of a key that is zero or not finite.
+        let steps = H::select_gt(step, H::splat(0.0), steps, H::splat(0.0));
+        let steps = H::max(H::min(steps, H::splat(127.0)), H::splat(-127.0));
+        H::max_lane(H::to_float(H::to_int(steps))) as i8
+    }
 }
 
 /// Between the levels of the sizes `i - 1` and `i`.
@@ -215,7 +288,7 @@ fn nearest<H: Hvx>(x: H::F) -> H::I {
 }
 
 /// Quantizes a rotated vector of so many vectors of floats; `write` writes the codes of a tile, of which it
-/// gets the first byte. What it comes to is the scale.
+/// gets the first byte. What it comes to is how they were chosen.
 macro_rules! store {
     ($place:ident, $x:ident, $vectors:ident, |$tile:ident, $codes:ident| $write:expr) => {{
         let (unit, scale) = $x.fit::<H>($vectors);
@@ -224,16 +297,21 @@ macro_rules! store {
             let $tile = $place.strip().wrapping_add(t * TILE_BYTES);
             $write;
         }
-        scale
+        Chosen::<H> { unit, scale }
     }};
 }
 
-/// The word of a key behind the tiles: the scale to the nearest number that leaves room for the share. (NaN
-/// stays NaN: it has the highest bit of its mantissa.)
+/// A scale to the nearest number whose lower half is zero. (NaN stays NaN: it has the highest bit of its
+/// mantissa.)
 #[inline(always)]
-fn scale_and_share(scale: f32, share: i8) -> i32 {
-    let nearest = scale.to_bits() as i32 + (1 << (Q4_R_SHARE_BITS - 1));
-    nearest & !SHARE_MASK | i32::from(share) & SHARE_MASK
+fn short(scale: f32) -> f32 {
+    f32::from_bits(((scale.to_bits() as i32 + (1 << 15)) & SCALE_MASK) as u32)
+}
+
+/// The word of a key behind the tiles.
+#[inline(always)]
+fn word_of(scale: f32, share: i8, steps: i8) -> i32 {
+    scale.to_bits() as i32 | i32::from(share as u8) << 8 | i32::from(steps as u8)
 }
 
 /// The word of a position behind the tiles of a strip.
@@ -257,17 +335,17 @@ impl CacheFormat for Q4R {
 
     #[inline(always)]
     unsafe fn store_key<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
-        let (vectors, mut x) = (x.whole(), Rotated::of::<H>(x));
+        let (vectors, mut x, axis) = (x.whole(), Rotated::of::<H>(x), Axis::of(place));
         let share = if place.lane() == 0 {
             0
         } else {
             // SAFETY: the strip has a tile per vector of x and a vector of scales, because the cache's rows
             // are as long as x (the caller's contract, point 1). This worker alone has claimed the head
             // (point 2).
-            unsafe { x.part_from_reference::<H>(place.strip(), vectors) }
+            unsafe { x.part_from_reference::<H>(place.strip(), vectors, axis) }
         };
         // Four bytes are a word, in the lane of the position.
-        let scale = store!(place, x, vectors, |tile, codes| for (v, codes) in
+        let chosen = store!(place, x, vectors, |tile, codes| for (v, codes) in
             Codes::of::<H>(codes).0.as_chunks::<8>().0.iter().enumerate()
         {
             let byte = |j: usize| codes[j] | codes[4 + j] << 4;
@@ -276,11 +354,15 @@ impl CacheFormat for Q4R {
             // one. The word is aligned, and this worker alone has claimed the head (point 2).
             unsafe { tile.add(at).cast::<[u8; 4]>().write([byte(0), byte(2), byte(1), byte(3)]) };
         });
+        let chosen = Chosen { scale: short(chosen.scale), ..chosen };
+        // SAFETY: the axis is that of the place's head, which this worker alone has claimed, and whose rows
+        // are as long as x (the caller's contract, points 1 and 2).
+        let steps = axis.map_or(0, |axis| unsafe { x.steps(vectors, chosen, axis) });
         // SAFETY: behind its tiles the strip has a vector of scales, because the cache's rows are as long as
         // x (the caller's contract, point 1), of which this is the word of the lane. It is aligned, and this
         // worker alone has claimed the head (point 2).
-        unsafe { tail(place, vectors).cast::<i32>().write(scale_and_share(scale, share)) };
-        scale.is_finite()
+        unsafe { tail(place, vectors).cast::<i32>().write(word_of(chosen.scale, share, steps)) };
+        chosen.scale.is_finite()
     }
 
     #[inline(always)]
@@ -289,7 +371,7 @@ impl CacheFormat for Q4R {
         let (byte, shift) = place_of(place.lane());
         let (v, shift) = (byte / VECTOR_BYTES, byte % VECTOR_BYTES * 8 + shift);
         let (vectors, x) = (x.whole(), Rotated::of::<H>(x));
-        let scale = store!(place, x, vectors, |tile, codes| {
+        let Chosen { scale, .. } = store!(place, x, vectors, |tile, codes| {
             let codes = H::mul_i(codes, H::splat_i(1 << shift));
             // SAFETY: the strip has this tile (the caller's contract, point 1), a vector per eight positions
             // with a word per dimension. This worker alone has claimed the head (point 2).
@@ -321,16 +403,22 @@ impl CacheFormat for Q4R {
     }
 
     #[inline(always)]
-    unsafe fn complete_scores<H: Hvx, const R: usize>(tile: VectorPtr, d: usize, scores: &mut [H::F; R]) {
+    unsafe fn complete_scores<H: Hvx, const R: usize>(
+        tile: VectorPtr,
+        d: usize,
+        steps: [f32; R],
+        scores: &mut [H::F; R],
+    ) {
         // SAFETY: the staged strip has a vector of scales behind the tiles of all d dimensions (the caller's
         // contract).
         let words = H::words(unsafe { tile.load_b::<H>(d / TILE_K * TILE_VECTORS) });
-        let scales = H::from_bits(H::and_i(words, H::splat_i(!SHARE_MASK)));
-        let shares = H::to_float(H::sar_i::<24>(H::shl_i::<24>(words)));
-        for x in scores {
-            *x = scaled::<H>(*x, scales);
-            let reference = H::mul(H::lane(&H::lanes(*x), 0), H::splat(1.0 / Q4_R_SHARES));
-            *x = H::add(*x, H::mul(shares, reference));
+        let scales = H::from_bits(H::and_i(words, H::splat_i(SCALE_MASK)));
+        let shares = H::to_float(H::sar_i::<24>(H::shl_i::<16>(words)));
+        let shares = H::mul(shares, H::splat(1.0 / Q4_R_SHARES));
+        let along = H::to_float(H::sar_i::<24>(H::shl_i::<24>(words)));
+        for (x, step) in scores.iter_mut().zip(steps) {
+            *x = scaled::<H>(H::add(*x, H::mul(along, H::splat(step))), scales);
+            *x = H::add(*x, H::mul(shares, H::lane(&H::lanes(*x), 0)));
         }
     }
 

@@ -3,7 +3,7 @@
 mod by_hmx;
 
 use half::f16;
-use hexflash_abi::dtype::{Q4_R, Q4_R_SHARES};
+use hexflash_abi::dtype::{Q4_R, Q4_R_SHARES, Q4_R_STEPS, q4_r_axis_strips};
 use hexflash_abi::op::Op;
 use hexflash_abi::op::params::{FlashAttn, Visibility};
 use hexflash_abi::registers::StepRegisters;
@@ -188,18 +188,46 @@ impl Case {
 
     /// The vector that a cache has for a head at a position, as it is there: rotated or not.
     fn cached(&self, of: &Outcome, keys: bool, head: usize, position: usize) -> Vec<f64> {
-        let mut vector = self.codes(of, keys, head, position);
-        if keys && self.formats.0 == DType::Q4RCache {
-            let strip = (head * self.n_ctx().div_ceil(32) + position / 32) * (self.d / 32 * 512 + 128);
-            let share = of.keys[strip + self.d / 32 * 512 + position % 32 * 4] as i8;
-            let first = self.codes(of, true, head, position / 32 * 32);
-            let share = f64::from(share) / f64::from(Q4_R_SHARES);
-            vector.iter_mut().zip(first).for_each(|(x, first)| *x += share * first);
+        if !keys || self.formats.0 != DType::Q4RCache {
+            return self.codes(of, keys, head, position);
         }
+        let mut vector = self.corrected(of, head, position);
+        let first = self.corrected(of, head, position / 32 * 32);
+        let [_, share, ..] = self.word(of, head, position);
+        let share = f64::from(share as i8) / f64::from(Q4_R_SHARES);
+        vector.iter_mut().zip(first).for_each(|(x, first)| *x += share * first);
         vector
     }
 
-    /// The same without what a key shares with the first one of its strip.
+    /// The word that a cache of rotated keys has for a position.
+    fn word(&self, of: &Outcome, head: usize, position: usize) -> [u8; 4] {
+        let strip = (head * self.n_ctx().div_ceil(32) + position / 32) * (self.d / 32 * 512 + 128);
+        of.keys[strip + self.d / 32 * 512 + position % 32 * 4..][..4].try_into().unwrap()
+    }
+
+    /// The axis of a head of rotated keys.
+    fn axis(&self, of: &Outcome, head: usize) -> Vec<f64> {
+        let nibble = |k: usize| {
+            let [byte, ..] = self.word(of, head, k / 64 * 32 + k % 32);
+            f64::from((byte << (4 - k / 32 % 2 * 4)) as i8 >> 4)
+        };
+        (0..self.d).map(nibble).collect()
+    }
+
+    /// The rotated key of a position without what it shares with the first one of its strip.
+    fn corrected(&self, of: &Outcome, head: usize, position: usize) -> Vec<f64> {
+        let mut vector = self.codes(of, true, head, position);
+        if position / 32 < q4_r_axis_strips(self.d) {
+            return vector;
+        }
+        let [steps, _, low, high] = self.word(of, head, position);
+        let scale = f64::from(f32::from_le_bytes([0, 0, low, high]));
+        let factor = scale * f64::from(steps as i8) / f64::from(Q4_R_STEPS);
+        vector.iter_mut().zip(self.axis(of, head)).for_each(|(x, axis)| *x += factor * axis);
+        vector
+    }
+
+    /// The same without what a key shares with the first one of its strip, or has along an axis.
     fn codes(&self, of: &Outcome, keys: bool, head: usize, position: usize) -> Vec<f64> {
         let (dtype, width) = if keys { (self.formats.0, self.d) } else { (self.formats.1, self.dv) };
         let bytes = if keys { &of.keys } else { &of.values };
@@ -222,7 +250,7 @@ impl Case {
                 let (i, j) = place(k);
                 let byte = bytes[strip + k / 32 * 512 + j / 8 * 128 + i * 4 + j % 2 * 2 + j % 4 / 2];
                 let word = bytes[strip + width / 32 * 512 + r * 4..][..4].try_into().unwrap();
-                let scale = u32::from_le_bytes(word) & if keys { !0xff } else { !0 };
+                let scale = u32::from_le_bytes(word) & if keys { !0xffff } else { !0 };
                 f64::from(f32::from_bits(scale)) * f64::from(Q4_R[usize::from(byte >> (j % 8 / 4 * 4) & 15)])
             }
             _ => unreachable!(),
@@ -375,6 +403,45 @@ fn a_scale_that_is_not_finite_is_not_taken_for_a_number() {
     }
 }
 
+/// Where all tokens have queries, errors of keys along what the queries have in common are corrected: the
+/// same bits however the tokens are grouped into steps, and attention over what the caches then hold.
+#[test]
+fn errors_along_the_axis_are_corrected() {
+    for formats in FORMATS.into_iter().filter(|formats| formats.0 == DType::Q4RCache) {
+        for (d, group, tokens) in [(64, 3, 80), (32, 1, 70), (96, 2, 100), (256, 2, 150)] {
+            let case = Case { formats, d, dv: d, group, past: 0, tokens, ..CASE };
+            let whole = case.run(setups()[0], &[], &[tokens]);
+            for setup in setups() {
+                case.check(setup);
+                for first in [1, 31, 33] {
+                    let outcome = case.run(setup, &[], &[first, tokens - first]);
+                    assert_eq!(outcome, whole, "{case:?} {setup:?} {first}");
+                }
+            }
+            let (before, [_, k, _]) = (32 * q4_r_axis_strips(d), case.inputs());
+            let (mut along, mut all) = ([0.0; 2], 0.0);
+            for (p, h) in (before..tokens).flat_map(|p| (0..case.kv_heads).map(move |h| (p, h))) {
+                let row = &k[(p * case.kv_heads + h) * d..][..d];
+                let row = rotated(&row.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+                let axis = case.axis(&whole, h);
+                let length = axis.iter().map(|x| x * x).sum::<f64>().sqrt();
+                let product = |x: &[f64]| x.iter().zip(&axis).map(|(x, a)| x * a / length).sum::<f64>();
+                let error: Vec<f64> =
+                    row.iter().zip(case.cached(&whole, true, h, p)).map(|(x, kept)| x - kept).collect();
+                // What the codes alone would leave along the axis.
+                let [steps, _, low, high] = case.word(&whole, h, p);
+                let scale = f64::from(f32::from_le_bytes([0, 0, low, high]));
+                let step = scale * length / f64::from(Q4_R_STEPS);
+                along[0] += product(&error).powi(2);
+                along[1] += (product(&error) + step * f64::from(steps as i8)).powi(2);
+                all += error.iter().map(|x| x * x).sum::<f64>() / d as f64;
+            }
+            assert!(along[0] < 0.02 * along[1], "{d}: {along:?} along the axis");
+            assert!((0.4..2.5).contains(&(along[1] / all)), "{d}: {along:?}, {all} in any direction");
+        }
+    }
+}
+
 /// The same bits of results and of caches from every setup, however the tokens are grouped into steps.
 #[test]
 fn grouping_does_not_matter_in_any_format() {
@@ -467,6 +534,40 @@ fn rows_are_overwritten_whole() {
         let [twice, once] = caches.map(|pair| pair.map(|cache| batch.read(cache)));
         assert!(twice == once, "{formats:?}");
     }
+}
+
+/// The axis of keys is that of the text whose token was written last where it is made: none, if nobody asked
+/// a query there.
+#[test]
+fn a_new_text_has_an_axis_of_its_own() {
+    let mut batch = Batch::new(40, 64);
+    let mut tokened = |heads, seed| {
+        let whole = batch.f32([64, heads, 40, 1], &random(seed, 64 * 40 * heads as usize, -1.0, 1.0));
+        batch.view(whole, |t| t.token_axis = 2)
+    };
+    let (q, k, v, y) = (tokened(4, 1), tokened(2, 2), tokened(2, 3), tokened(4, 4));
+    let caches = [(); 2].map(|()| [(); 2].map(|()| batch.tensor(DType::Q4RCache, [64, 64, 2, 1])));
+    let params = FlashAttn {
+        scale: 0.1,
+        visibility: Visibility::Causal.wire(),
+        window: 0,
+        softcap: 0.0,
+        max_bias: 0.0,
+    };
+    let append = |batch: &mut Batch, dst: &[TensorIndex; 2], past, n| {
+        let step = StepRegisters::step(past, n);
+        batch.run(setups()[0], Op::KvAppend, &[k, v], dst, &[0u32; 0], step).unwrap();
+    };
+    let [asked, never] = &caches;
+    let (src, step) = ([q, asked[0], asked[1], k, v], StepRegisters::step(0, 40));
+    batch.run(setups()[0], Op::FlashAttnExt, &src, &[y], &params, step).unwrap();
+    append(&mut batch, never, 0, 40);
+    // Back to a position before that of the axis.
+    for dst in &caches {
+        append(&mut batch, dst, 7, 33);
+    }
+    let [with, without] = caches.map(|pair| pair.map(|cache| batch.read(cache)));
+    assert!(with == without);
 }
 
 /// ggml's `quantize_row_q8_0`: d = max / 127 as f16, codes to nearest.

@@ -11,7 +11,8 @@ use super::{Outcome, STEP, Trial};
 
 const NONE: [u32; 0] = [];
 
-/// Pairs of matrix tiles above which a product is not computed by the matrix unit, too: whole layers are many.
+/// Pairs of matrix tiles above which a product is not computed by the matrix unit, too. Weights of a whole
+/// layer have more.
 const MOST_TILES: u64 = 1 << 12;
 
 /// Results below which it is not either: ggml rounds activations to int8 where the unit does not, and of a

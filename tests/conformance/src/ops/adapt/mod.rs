@@ -123,8 +123,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Whether a way through the matrix unit that computes `products` pairs of matrix tiles is worth its time.
-    /// The unit's twin takes about 0.1 ms for each pair. Who asks for the matrix unit alone gets all of it.
+    /// Whether a way through the matrix unit that computes `products` pairs of matrix tiles is worth its
+    /// time. The unit's twin takes about 0.1 ms for each pair. Who asks for the matrix unit alone gets all.
     fn takes_matrix_unit(&self, products: u64, most: u64) -> bool {
         self.lab.lends_matrix_unit() && (products <= most || self.only_matrix_unit)
     }
