@@ -215,7 +215,7 @@ fn one(case: &Case, lab: &mut Lab, only_matrix_unit: bool) -> Status {
         ops: BTreeSet::new(),
     };
     match adapt::attempt(&mut trial) {
-        Ok(()) if trial.ways.is_empty() => Status::Skip(NO_MATRIX_UNIT.to_owned()),
+        Ok(()) if only_matrix_unit && trial.ways.is_empty() => Status::Skip(NO_MATRIX_UNIT.to_owned()),
         Ok(()) => Status::Ok { nmse: trial.nmse, ways: trial.ways, ops: trial.ops },
         Err(failure) if failure.why == TOO_LARGE => Status::Skip(TOO_LARGE.to_owned()),
         Err(failure) => Status::Fail(failure),
