@@ -106,6 +106,11 @@ impl OpProgram {
         self.is_fast() && self.ops().any(unit)
     }
 
+    /// Whether the delta rule may take many tokens at once, by products of the matrix unit.
+    pub fn has_chunks(&self) -> bool {
+        self.is_fast() && self.ops().any(|op| op == Op::GatedDeltaNet)
+    }
+
     /// Whether vectors compute with floats beside the matrix unit: a softmax between its products.
     pub fn has_floats_beside_matrix_unit(&self) -> bool {
         self.ops().any(|op| matches!(op, Op::FlashAttnExt | Op::Attend))
