@@ -102,18 +102,15 @@ impl OpProgram {
 
     /// Whether it has an op that may be for the matrix unit.
     pub fn is_for_matrix_unit(&self) -> bool {
-        let unit = |op| matches!(op, Op::MulMat | Op::MulMatId | Op::FlashAttnExt | Op::Attend);
-        self.is_fast() && self.ops().any(unit)
+        self.is_fast()
+            && (self.ops().any(|op| matches!(op, Op::MulMat | Op::MulMatId))
+                || self.has_floats_beside_matrix_unit())
     }
 
-    /// Whether the delta rule may take many tokens at once, by products of the matrix unit.
-    pub fn has_chunks(&self) -> bool {
-        self.is_fast() && self.ops().any(|op| op == Op::GatedDeltaNet)
-    }
-
-    /// Whether vectors compute with floats beside the matrix unit: a softmax between its products.
+    /// Whether vectors compute with floats beside the matrix unit: a softmax between its products, or what a
+    /// chunk of the delta rule does.
     pub fn has_floats_beside_matrix_unit(&self) -> bool {
-        self.ops().any(|op| matches!(op, Op::FlashAttnExt | Op::Attend))
+        self.ops().any(|op| matches!(op, Op::FlashAttnExt | Op::Attend | Op::GatedDeltaNet))
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {

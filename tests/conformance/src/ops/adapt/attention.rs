@@ -62,15 +62,14 @@ fn is_causal(mask: Mask, max_bias: f32) -> bool {
 
 /// Appends and attends; more ways for our own cases. Then attends to rows.
 pub fn flash_attn(trial: &mut Trial<'_>) -> Outcome {
-    let by_vectors = !trial.only_matrix_unit;
-    let ways = if trial.thorough() { &WAYS[..] } else { &WAYS[..1] };
-    ways.iter().filter(|_| by_vectors).try_for_each(|way| one(trial, way))?;
+    if !trial.only_matrix_unit {
+        let ways = if trial.thorough() { &WAYS[..] } else { &WAYS[..1] };
+        ways.iter().try_for_each(|way| one(trial, way))?;
+        to_rows(trial, "rows", false)?;
+    }
     let [over_caches, over_rows] = is_for_unit(trial);
     if over_caches {
         one(trial, &BY_UNIT)?;
-    }
-    if by_vectors {
-        to_rows(trial, "rows", false)?;
     }
     if over_rows { to_rows(trial, "rows, matrix unit", true) } else { Ok(()) }
 }
