@@ -43,9 +43,9 @@ pub const Q4_R_SHARES: f32 = 64.0;
 
 /// Steps along the axis in `Q4_R_CACHE`: so many are the axis, times the scale of the key, once.
 ///
-/// What the codes of a key are off along any direction is about 4.4 scales, as one in three: 0.095 of the
-/// key's deviation, which is 46 scales. The axis is 2.7 times the root of the dimensions long, so that a step
-/// is 0.17 scales for heads of 64 and 0.34 for heads of 256, and 127 of them are five such errors and more.
+/// The error of a key's codes along any direction has a deviation of about 4.4 scales: 0.095 of the key's own
+/// deviation, which is 46 scales. The axis is about 2.7 times the root of the dimensions long, so that a step
+/// is 0.17 scales for heads of 64 and 0.34 for heads of 256. So 127 steps are about five deviations or more.
 pub const Q4_R_STEPS: f32 = 128.0;
 
 /// Strips of a head of `d` dimensions whose words have its axis.

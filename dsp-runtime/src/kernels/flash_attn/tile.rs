@@ -33,7 +33,7 @@ impl Attend<'_> {
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
     /// 2. The slot holds the tile of K.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // Which tile of what, and three tables that outlive it.
+    #[allow(clippy::too_many_arguments)] // A tile of a unit, and what is kept between tiles.
     pub(super) unsafe fn weigh<H: Hvx, C: Known>(
         &self,
         places: AttendMemory,
@@ -47,44 +47,22 @@ impl Attend<'_> {
         let staged = places.slots[slot];
         let d = self.of.q.ne[0];
         let as_halves = self.keys::<C>().has_halves_of_keys::<H>(d);
+        macro_rules! weigh_rows {
+            ($keys:expr) => {
+                self.weigh_rows::<H, _, C>(places, $keys, staged, unit, tile, rows, steps, mask)
+            };
+        }
         // SAFETY: slot `slot` holds the tile of K, as its format stages it (the caller's contract, point 2),
         // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1).
         // That makes a vector of floats of each dimension, and without it there is f16 of each.
         unsafe {
             if as_halves && self.keys::<C>().rotates() {
-                self.weigh_rows::<H, Levels, C>(
-                    places,
-                    Levels(staged),
-                    staged,
-                    unit,
-                    tile,
-                    rows,
-                    steps,
-                    mask,
-                );
+                weigh_rows!(Levels(staged));
             } else if as_halves {
-                self.weigh_rows::<H, ByPairs<Halves>, C>(
-                    places,
-                    ByPairs(Halves(staged)),
-                    staged,
-                    unit,
-                    tile,
-                    rows,
-                    steps,
-                    mask,
-                );
+                weigh_rows!(ByPairs(Halves(staged)));
             } else {
                 self.keys::<C>().widen_keys::<H>(staged, places.wide, d);
-                self.weigh_rows::<H, ByPairs<Wide>, C>(
-                    places,
-                    ByPairs(Wide(places.wide)),
-                    staged,
-                    unit,
-                    tile,
-                    rows,
-                    steps,
-                    mask,
-                );
+                weigh_rows!(ByPairs(Wide(places.wide)));
             }
         }
     }

@@ -69,8 +69,7 @@ impl<'c> Axis<'c> {
         H::to_float(H::sar_i::<28>(high))
     }
 
-    /// What a step along the axis adds to the score of a query, in scales of the key: the query's products
-    /// are those of `up` times what it is.
+    /// What a step along the axis adds to the score of `q` times `up`, in units of the key's scale.
     ///
     /// # Safety
     /// As [`vector`](Self::vector); the query is as long as the cache's rows.
@@ -94,6 +93,7 @@ impl<'c> Axis<'c> {
     #[inline(always)]
     pub unsafe fn write<H: Hvx>(place: Place<'c>, queries: Option<(&View, [usize; 3], usize)>) {
         let (axis, d) = (Self { place }, place.cache.ne[0]);
+        // The sum does as well as the mean: the largest coordinate is always the same.
         let mean = match queries {
             Some((q, [head, token, batch], group)) => {
                 Rotated::sum_of::<H>((head..head + group).map(|head| q.row([head, token, batch])))
