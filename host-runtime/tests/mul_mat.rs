@@ -615,11 +615,11 @@ fn vtcm_below_a_group_is_refused() {
 struct Quantized {
     quants: Vec<i8>,
     scales: Vec<f32>,
-    sums: Vec<i32>,
+    negative_sums: Vec<i16>,
     scaled_sums: Vec<f32>,
 }
 
-/// ggml's `quantize_row_q8_0` per block, then sums, then zeros.
+/// ggml's `quantize_row_q8_0` per block, then sums, those without a scale negative.
 fn quantized(x: &[f32]) -> Quantized {
     let layout = ActivationRow::new(x.len());
     let (mut quants, mut scales) = (vec![0i8; layout.padded_k], vec![0.0; layout.padded_k / 32]);
@@ -632,7 +632,8 @@ fn quantized(x: &[f32]) -> Quantized {
     }
     let sums = |n| quants.chunks(n).map(|q| q.iter().map(|&q| i32::from(q)).sum()).collect::<Vec<i32>>();
     let scaled_sums = sums(32).into_iter().zip(&scales).map(|(sum, scale)| scale * sum as f32).collect();
-    Quantized { sums: sums(16), scaled_sums, quants, scales }
+    let negative_sums = sums(16).into_iter().map(|sum| -sum as i16).collect();
+    Quantized { negative_sums, scaled_sums, quants, scales }
 }
 
 fn quantize(x: &[f32], setup: Setup) -> Quantized {
@@ -650,7 +651,12 @@ fn quantize(x: &[f32], setup: Setup) -> Quantized {
     Quantized {
         quants: row[..layout.padded_k].iter().map(|&q| q as i8).collect(),
         scales: floats(layout.scales()),
-        sums: words(layout.sums(), layout.padded_k / 16).into_iter().map(i32::from_le_bytes).collect(),
+        negative_sums: row[layout.negative_sums()..][..layout.padded_k / 8]
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|&half| i16::from_le_bytes(half))
+            .collect(),
         scaled_sums: floats(layout.scaled_sums()),
     }
 }
@@ -671,11 +677,13 @@ fn activations_are_ggmls() {
 fn tiny_activations_quantize_to_zero() {
     for value in [1e-6, 1e-37, f32::MIN_POSITIVE, 1e-45] {
         for setup in setups() {
-            let Quantized { quants: q, scales, sums, .. } = quantize(&[0.0, value, -value, 0.0], setup);
+            let row = quantize(&[0.0, value, -value, 0.0], setup);
+            let Quantized { quants: q, scales, negative_sums, .. } = row;
             assert!(scales.iter().all(|&s| s == 0.0), "{value:e} {setup:?}");
             // Where 127 / value is finite, quants are as ggml's, though nothing comes of them.
             let expected = if value > 1e-36 { 127 } else { 0 };
-            assert_eq!((&q[..4], sums[0]), (&[0, expected, -expected, 0][..], 0), "{value:e} {setup:?}");
+            let sum = negative_sums[0];
+            assert_eq!((&q[..4], sum), (&[0, expected, -expected, 0][..], 0), "{value:e} {setup:?}");
         }
     }
 }

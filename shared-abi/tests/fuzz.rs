@@ -58,9 +58,9 @@ fn touched(t: &TensorDesc, dtype: DType) -> (u128, u128) {
             (ne[0].div_ceil(k) * bytes + tail, [1, ne[1].div_ceil(32), ne[2], ne[3]])
         }
         (DType::Q8Act, _) => {
-            // int8 values, an f32 per 32, an i32 per 16, an f16 and an f32 per 32; whole vectors.
+            // int8 values; an f32, an i16 per 16, an f16 and another f32 per 32; whole vectors.
             let k = ne[0].div_ceil(256) * 256;
-            ((k + k / 32 * 10 + k / 16 * 4).div_ceil(128) * 128, [1, ne[1], ne[2], ne[3]])
+            ((k + k / 32 * 10 + k / 16 * 2).div_ceil(128) * 128, [1, ne[1], ne[2], ne[3]])
         }
         // An f16 and 32 int8.
         (DType::Q8_0, _) => (34, [ne[0].div_ceil(32), ne[1], ne[2], ne[3]]),

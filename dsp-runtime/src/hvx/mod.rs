@@ -637,6 +637,19 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let low = Self::mul_add_low_halves(acc, Self::sar_i::<16>(Self::shl_i::<16>(w)), a);
         Self::add_i(low, Self::mul_high_halves(Self::sar_i::<16>(w), a))
     }
+    /// [`Hvx::dot_halves`] that begins with zero.
+    #[inline(always)]
+    fn first_dot_halves(w: Self::B, a: i32) -> Self::I {
+        Self::dot_halves(Self::splat_i(0), w, a)
+    }
+    /// The low 16 bits of each half times `n`, which has a sign.
+    #[inline(always)]
+    fn mul_halves(x: Self::B, n: i8) -> Self::B {
+        let (x, n) = (Self::words(x), Self::splat_i(n.into()));
+        let low = Self::and_i(Self::mul_i(x, n), Self::splat_i(0xffff));
+        let high = Self::mul_i(Self::shr_i::<16>(x), n);
+        Self::bytes(Self::or_i(low, Self::shl_i::<16>(high)))
+    }
     /// Per lane: the sum of the products of both signed halves. Defined where no half is -32768.
     #[inline(always)]
     fn dot_pairs(a: Self::B, b: Self::B) -> Self::I {

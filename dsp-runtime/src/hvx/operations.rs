@@ -17,7 +17,7 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 132>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 136>;
 
 /// A table of sixteen bytes, all different.
 static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
@@ -188,6 +188,9 @@ impl Operations {
         put_i::<H>(all, "dot_halves", H::dot_halves(small, bytes, (scalar & 0x3fff_3fff) as i32));
         put_i::<H>(all, "dot_halves, negative", H::dot_halves(small, bytes, (scalar | 0xc000_c000) as i32));
         put_i::<H>(all, "vrmpy", H::vrmpy(j, bytes, scalar as i32));
+        put_i::<H>(all, "first_dot_halves", H::first_dot_halves(bytes, (scalar & 0x3fff_3fff) as i32));
+        put_b::<H>(all, "mul_halves", H::mul_halves(bytes, 32));
+        put_b::<H>(all, "mul_halves, negative", H::mul_halves(bytes, -128));
         put_i::<H>(all, "first_vrmpy", H::first_vrmpy(bytes, scalar as i32));
         put_i::<H>(all, "vrmpy, largest", H::vrmpy(j, bytes, 0x7f7f_7f7f));
         put_i::<H>(all, "vrmpy, smallest", H::vrmpy(j, bytes, 0x8080_8080_u32 as i32));

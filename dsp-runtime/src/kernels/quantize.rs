@@ -177,25 +177,27 @@ impl Out {
                     unsafe { self.y.store_b::<H>((first + four) / 4, *quants) };
                 }
             }
-            let sums = H::sums_of_16(quants);
-            sums_of_blocks[block / 16] = sums;
-            let sums = H::from_bits(sums);
-            // SAFETY: the row is valid for writing (the caller's contract), and it has two sums for each of
-            // the `blocks - block` blocks that are left, which are 1 at least; sixteen blocks fill a vector.
-            unsafe {
-                let at = row.add(layout.sums()).cast::<f32>().add(2 * (first + block));
-                let n = 2 * (blocks - block);
-                if n >= LANES { H::store(at, sums) } else { H::store_n(at, sums, n) }
-            }
+            sums_of_blocks[block / 16] = H::sums_of_16(quants);
             block += 16;
         }
+        // Two halves, and so a word, for each block.
+        let negative = H::low_halves(sums_of_blocks.map(|sums| H::sub_i(H::splat_i(0), sums)));
+        let negative = H::from_bits(H::words(negative));
         let sums = H::to_float(H::add_pairs(sums_of_blocks[0], sums_of_blocks[1]));
         let scaled = H::mul_ieee(scales, sums);
-        // SAFETY: the row is valid for writing (the caller's contract), and it has a scaled sum for each of
-        // the `blocks` blocks from `first` on, aligned as its type is. `blocks` is 1 to 32.
+        // SAFETY: the row is valid for writing (the caller's contract), and it has two negative sums and a
+        // scaled one, a word each, for each of the `blocks` blocks from `first` on, aligned as words are.
+        // `blocks` is 1 to 32.
         unsafe {
-            let at = row.add(layout.scaled_sums()).cast::<f32>().add(first);
-            if blocks == CHUNK { H::store(at, scaled) } else { H::store_n(at, scaled, blocks) }
+            let negative_at = row.add(layout.negative_sums()).cast::<f32>().add(first);
+            let scaled_at = row.add(layout.scaled_sums()).cast::<f32>().add(first);
+            if blocks == CHUNK {
+                H::store(negative_at, negative);
+                H::store(scaled_at, scaled);
+            } else {
+                H::store_n(negative_at, negative, blocks);
+                H::store_n(scaled_at, scaled, blocks);
+            }
         }
     }
 }

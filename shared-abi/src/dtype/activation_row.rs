@@ -3,9 +3,10 @@
 /// Layout of one row of int8 activations (`Q8_ACT`), which QUANTIZE writes and MUL_MAT reads.
 ///
 /// `k` values padded with zeros to a multiple of 256, then an f32 scale per 32 (rounded to f16, as ggml's
-/// Q8_0 block has it, so that both compute with the same numbers), then an i32 sum of the int8 values per 16,
-/// then the scales once more, as f16: HVX multiplies them with the weights' own in one instruction. Last, an
-/// f32 per 32: the scale times the sum of the int8 values, which weights with mins are multiplied with.
+/// Q8_0 block has it, so that both compute with the same numbers). Then an i16 per 16 values: minus their sum,
+/// which the weights' zero is multiplied with, two of them by an instruction. Then the scales once more, as
+/// f16: HVX multiplies them with the weights' own in one instruction. Last, an f32 per 32: the scale times the
+/// sum of the int8 values, which weights with mins are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivationRow {
     /// Values of the row, padding included.
@@ -23,14 +24,14 @@ impl ActivationRow {
         self.padded_k
     }
 
-    /// First byte of the sums.
-    pub const fn sums(self) -> usize {
+    /// First byte of the negative sums.
+    pub const fn negative_sums(self) -> usize {
         self.padded_k + self.padded_k / 8
     }
 
     /// First byte of the scales as f16.
     pub const fn halves(self) -> usize {
-        self.sums() + self.padded_k / 4
+        self.negative_sums() + self.padded_k / 8
     }
 
     /// First byte of the scaled sums.

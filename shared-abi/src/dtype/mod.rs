@@ -12,7 +12,7 @@ use crate::wire::Fingerprint;
 
 /// Version of the tile layouts, of weights and of caches. It is part of the key of the repack cache, and
 /// saved sequences of another one are refused.
-pub const TILE_LAYOUT_VERSION: u32 = 5;
+pub const TILE_LAYOUT_VERSION: u32 = 6;
 
 wire_enum! {
     /// Type and layout of a tensor's elements.
@@ -204,7 +204,7 @@ pub(crate) const FINGERPRINT: Fingerprint = {
     let row = ActivationRow::new(1);
     all.number(row.padded_k as u64)
         .number(row.scales() as u64)
-        .number(row.sums() as u64)
+        .number(row.negative_sums() as u64)
         .number(row.halves() as u64)
         .number(row.scaled_sums() as u64)
         .number(row.bytes() as u64)

@@ -511,6 +511,16 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn first_dot_halves(w: V, a: i32) -> V {
+        hvx!(q6_vw_vdmpy_vhrh_sat(w, a))
+    }
+
+    #[inline(always)]
+    fn mul_halves(x: V, n: i8) -> V {
+        hvx!(q6_vh_vmpyi_vhrb(x, i32::from_ne_bytes([n as u8; 4])))
+    }
+
+    #[inline(always)]
     fn dot_pairs(a: V, b: V) -> V {
         hvx!(q6_vw_vdmpy_vhvh_sat(a, b))
     }

@@ -9,7 +9,7 @@ use crate::hvx::Hvx;
 pub(super) struct Activations {
     values: *const u8,
     scales: *const f32,
-    sums: *const [i32; 2],
+    negative_sums: *const i32,
     halves: *const u16,
     scaled_sums: *const f32,
 }
@@ -38,12 +38,12 @@ impl Activations {
     unsafe fn new(row: *const u8, layout: ActivationRow, first: usize) -> Self {
         // SAFETY: the row has the bytes of its layout (the caller's contract, point 1): scales, sums and
         // halves begin inside, and `first` is one of its blocks (point 2), each of which has 32 values, a
-        // scale, two sums, a half and a scaled sum.
+        // scale, a word of negative sums, a half and a scaled sum.
         unsafe {
             Self {
                 values: row.add(first * 32),
                 scales: row.add(layout.scales()).cast::<f32>().add(first),
-                sums: row.add(layout.sums()).cast::<[i32; 2]>().add(first),
+                negative_sums: row.add(layout.negative_sums()).cast::<i32>().add(first),
                 halves: row.add(layout.halves()).cast::<u16>().add(first),
                 scaled_sums: row.add(layout.scaled_sums()).cast::<f32>().add(first),
             }
@@ -62,15 +62,27 @@ impl Activations {
         unsafe { H::two_words(self.values.add(block * 32 + k)) }.into()
     }
 
-    /// The sums of both halves of a block.
+    /// Minus the sums of both halves of a block, as halves of a word.
     ///
     /// # Safety
     /// The row has the block.
     #[inline(always)]
-    pub unsafe fn sums<H: Hvx>(self, block: usize) -> [i32; 2] {
-        // SAFETY: the row has the block (the caller's contract), so these are its two sums, 8 bytes. They are
-        // aligned to 8, because rows are aligned to vectors, and the sums begin at a multiple of 32 bytes.
-        unsafe { H::two_words(self.sums.add(block).cast()) }.into()
+    pub unsafe fn negative_sums(self, block: usize) -> i32 {
+        // SAFETY: the row has the block (the caller's contract), so this is one of its words. It is aligned,
+        // because rows are aligned to vectors, and these words begin at a multiple of 32 bytes.
+        unsafe { self.negative_sums.add(block).read() }
+    }
+
+    /// As [`negative_sums`](Self::negative_sums), of `block`, which is even, and of the next one.
+    ///
+    /// # Safety
+    /// The row has both blocks, and starts at an even block.
+    #[inline(always)]
+    pub unsafe fn negative_sums_of_pair<H: Hvx>(self, block: usize) -> [i32; 2] {
+        // SAFETY: the row has `block` and the next one (the caller's contract), so these are two words of it.
+        // They are aligned to 8: these words begin at a multiple of 32 bytes, the row starts at an even
+        // block, and `block` is even.
+        unsafe { H::two_words(self.negative_sums.add(block).cast()) }.into()
     }
 
     /// The scaled sums of `block`, which is even, and of the next one.

@@ -104,8 +104,8 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         QuantGroup { tiles: 4, quants: Q::VECTORS, scales: S::SCALES, mins: S::MINS, d: 0 };
 }
 
-/// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
-/// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
+/// Quants are stored with an offset. That offset times the sum of the activations is taken away from the integer
+/// sum of a tile. The result is multiplied by the product of both scales, as in ggml's `vec_dot_q8_0_q8_0`.
 impl<Q: Quants, S: Scales> Group for Flat<Q, S> {
     const VECTORS: usize = Self::GROUP.vectors();
     const BLOCKS: usize = 4;
@@ -145,8 +145,8 @@ impl<Q: Quants, S: Scales> Group for Flat<Q, S> {
 
 impl<Q: Quants, S: Scales> Flat<Q, S> {
     /// Whether a tile's quants and scales take few instructions. Then LLVM 22 packs the loops best with
-    /// scales loaded first and, but for one row of nibbles, with the even tile added before the odd one: 4 to
-    /// 10 % fewer packets. All other loops are best with both at the end.
+    /// scales loaded first and, but for one row, with the even tile added before the odd one: 4 to 10 % fewer
+    /// packets. All other loops are best with both at the end.
     const FEW: bool = Q::FEW_REGISTERS && S::MINS == 0;
 
     /// acc += W x for a pair of tiles of a group, and for two blocks of activations from `block` on. If it is
@@ -169,7 +169,7 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         let first = unsafe { S::load::<H>(group.skip(Self::GROUP.scales_at()), pair) };
         let [even, odd] = [2 * pair, 2 * pair + 1].map(|t| group.skip(Self::GROUP.quants_at(t)));
         // That multiplies the scales twice, which the compiler makes one of where floats are vectors.
-        let even_first = Self::FEW && (R > 1 || Q::BUNDLES == 4) && !H::COSTLY_FLOATS;
+        let even_first = Self::FEW && R > 1 && !H::COSTLY_FLOATS;
         // SAFETY: this tile is one of the group's four, and each `x` has `block` (the caller's contract).
         let even = unsafe { tile::<Q, H, R, 1>(even, x, block) };
         if even_first {

@@ -15,10 +15,10 @@ pub(super) type Bundle<H> = (Pair<H>, Option<Pair<H>>);
 pub(in crate::kernels) trait Quants: Sync + 'static {
     /// Vectors of a tile's quants.
     const VECTORS: usize;
-    /// What a quant of value zero is, as `vrmpy` takes it.
+    /// What a quant of value zero is, as `vrmpy` takes it: below 256.
     const ZERO: i32;
 
-    /// No quant less `ZERO` has a larger magnitude.
+    /// No quant is larger, as `vrmpy` takes it.
     const LARGEST: i32 = 255;
 
     /// Bundles of a tile: two of two pairs, or four of one.
@@ -37,9 +37,20 @@ pub(in crate::kernels) trait Quants: Sync + 'static {
     /// # Safety
     /// `quants` holds those of a tile, and `I` is below `BUNDLES`.
     unsafe fn bundle<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H>;
+
+    /// The sum of the products of a tile's quants and a block of one row, four activations to a word: of types
+    /// that have a way to it that takes fewer packets than the one with bundles.
+    ///
+    /// # Safety
+    /// `quants` holds those of a tile.
+    #[inline(always)]
+    unsafe fn of_one_row<H: Hvx>(_quants: VectorPtr, _x: [[i32; 2]; 4]) -> Option<H::I> {
+        None
+    }
 }
 
-/// Per row of x, the sums of the products of a tile and a block: S of them, each of 32 / S adjacent k.
+/// Per row of x, the sums of the products of a tile and a block: one of 32 k, of quants less their zero; or two
+/// of 16 adjacent k each, of quants as `vrmpy` takes them.
 ///
 /// # Safety
 /// `quants` holds those of a tile; each `x` has the block.
@@ -51,26 +62,33 @@ pub(super) unsafe fn tile<Q: Quants, H: Hvx, const R: usize, const S: usize>(
 ) -> [[H::I; S]; R] {
     const { assert!(S == 1 || S == 2) };
     let mut sums = [[H::splat_i(0); S]; R];
-    if Q::ZERO != 0 {
-        for (sums, x) in sums.iter_mut().zip(x) {
-            // SAFETY: each `x` has the block (the caller's contract).
-            let halves = unsafe { x.sums::<H>(block) };
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let of_x = if S == 1 { halves[0].wrapping_add(halves[1]) } else { halves[i] };
-                *sum = H::splat_i(of_x.wrapping_mul(-Q::ZERO));
+    // SAFETY: `quants` holds those of a tile, and each `x` has the block (the caller's contract).
+    let of_one_row =
+        || unsafe { Q::of_one_row::<H>(quants, [0, 8, 16, 24].map(|k| x[0].eight::<H>(block, k))) };
+    if R == 1
+        && S == 1
+        && let Some(sum) = of_one_row()
+    {
+        sums[0][0] = sum;
+    } else {
+        // Bundles are written out: which bits they have must be constants.
+        //
+        // SAFETY: `quants` holds those of a tile, and each `x` has the block (the caller's contract). There
+        // are two bundles, or four.
+        unsafe {
+            add_bundle::<Q, H, R, S, 0>(&mut sums, quants, x, block);
+            add_bundle::<Q, H, R, S, 1>(&mut sums, quants, x, block);
+            if Q::BUNDLES == 4 {
+                add_bundle::<Q, H, R, S, 2>(&mut sums, quants, x, block);
+                add_bundle::<Q, H, R, S, 3>(&mut sums, quants, x, block);
             }
         }
     }
-    // Bundles are written out: which bits they have must be constants.
-    //
-    // SAFETY: `quants` holds those of a tile, and each `x` has the block (the caller's contract). There are
-    // two bundles, or four.
-    unsafe {
-        add_bundle::<Q, H, R, S, 0>(&mut sums, quants, x, block);
-        add_bundle::<Q, H, R, S, 1>(&mut sums, quants, x, block);
-        if Q::BUNDLES == 4 {
-            add_bundle::<Q, H, R, S, 2>(&mut sums, quants, x, block);
-            add_bundle::<Q, H, R, S, 3>(&mut sums, quants, x, block);
+    if S == 1 && Q::ZERO != 0 {
+        let zeros = H::bytes(H::splat_i(Q::ZERO << 16 | Q::ZERO));
+        for (sums, x) in sums.iter_mut().zip(x) {
+            // SAFETY: each `x` has the block (the caller's contract).
+            sums[0] = H::dot_halves(sums[0], zeros, unsafe { x.negative_sums(block) });
         }
     }
     sums
@@ -97,7 +115,7 @@ unsafe fn add_bundle<Q: Quants, H: Hvx, const R: usize, const S: usize, const I:
     let ((k, v), second) = unsafe { Q::bundle::<H, I>(quants) };
     // Pairs of a bundle add to one sum or to two.
     let apart = second.is_some_and(|(l, _)| k * S / 32 != l * S / 32);
-    let first = Q::ZERO == 0 && (I == 0 || S == 2 && !apart);
+    let first = I == 0 || S == 2 && !apart;
     for (sums, x) in sums.iter_mut().zip(x) {
         // SAFETY: each `x` has the block (the caller's contract). The first k of a pair is a multiple of 8
         // below 32.
@@ -124,7 +142,6 @@ impl Quants for Bytes {
     const VECTORS: usize = 8;
     const ZERO: i32 = 128;
     const BUNDLES: usize = 4;
-    const FEW_REGISTERS: bool = true;
 
     #[inline(always)]
     unsafe fn bundle<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
@@ -137,7 +154,6 @@ impl Quants for Bytes {
 pub(in crate::kernels) struct Nibbles<const ZERO: i32>;
 
 impl<const ZERO: i32> Quants for Nibbles<ZERO> {
-    const WRITTEN_OUT: usize = 4;
     const VECTORS: usize = 4;
     const ZERO: i32 = ZERO;
     const FEW_REGISTERS: bool = true;
@@ -229,16 +245,43 @@ impl<const ZERO: i32> Quants for FiveBits<ZERO> {
     unsafe fn bundle<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
         // SAFETY: a tile has five vectors of quants (the caller's contract), and `i` is below 5 in all calls.
         let v = |i: usize| unsafe { quants.load_b::<H>(i) };
-        let whole = |i: usize| only::<H>(v(i), 31);
+        let low = |i: usize| only::<H>(v(i), 31);
+        let high = |i: usize| H::shr_b::<3>(v(i));
         if I == 0 {
-            return ((0, [whole(0), whole(1)]), Some((8, [whole(2), whole(3)])));
+            return ((0, [low(0), low(1)]), Some((8, [high(2), high(3)])));
         }
         // Three bits of one vector and two of another.
-        let two = |a: usize, b: usize| with_shr::<H, 2>(H::shr_b::<5>(v(a)), only::<H>(v(b), 3 << 5));
-        let last = with_shl::<H, 3>(H::shr_b::<5>(v(4)), H::shr_b::<7>(v(1)));
-        let last = with_shl::<H, 4>(last, H::shr_b::<7>(v(3)));
-        ((16, [whole(4), two(0, 1)]), Some((24, [two(2, 3), last])))
+        let two = |a, b| H::or_b(only::<H>(v(a), 7), only::<H>(H::shr_b::<3>(v(b)), 3 << 3));
+        let last = last_of_five::<H>(v);
+        ((16, [high(4), two(2, 0)]), Some((24, [two(3, 1), last])))
     }
+
+    #[inline(always)]
+    unsafe fn of_one_row<H: Hvx>(quants: VectorPtr, x: [[i32; 2]; 4]) -> Option<H::I> {
+        // SAFETY: a tile has five vectors of quants (the caller's contract), and `i` is below 5 in all calls.
+        let v = |i: usize| unsafe { quants.load_b::<H>(i) };
+        let last = last_of_five::<H>(v);
+        // Bits stay where they are. So those at the high end of a byte count eight times as much, and a quant
+        // that has some of them and others is multiplied twice.
+        let low = H::first_vrmpy(only::<H>(v(0), 31), x[0][0]);
+        let low = H::vrmpy(low, only::<H>(v(1), 31), x[0][1]);
+        let high = H::first_vrmpy(only::<H>(v(2), 31 << 3), x[1][0]);
+        let high = H::vrmpy(high, only::<H>(v(3), 31 << 3), x[1][1]);
+        let high = H::vrmpy(high, only::<H>(v(4), 31 << 3), x[2][0]);
+        let low = H::vrmpy(low, only::<H>(v(2), 7), x[2][1]);
+        let high = H::vrmpy(high, only::<H>(v(0), 3 << 6), x[2][1]);
+        let low = H::vrmpy(low, only::<H>(v(3), 7), x[3][0]);
+        let high = H::vrmpy(high, only::<H>(v(1), 3 << 6), x[3][0]);
+        let low = H::vrmpy(low, last, x[3][1]);
+        Some(H::add_sar::<3>(low, high))
+    }
+}
+
+/// The last quants of five bits, of a tile's vectors `v`: three bits of one, and one of two others each.
+#[inline(always)]
+fn last_of_five<H: Hvx>(v: impl Fn(usize) -> H::B) -> H::B {
+    let four = with_shr::<H, 2>(only::<H>(v(4), 7), only::<H>(v(0), 1 << 5));
+    with_shr::<H, 1>(four, only::<H>(v(1), 1 << 5))
 }
 
 /// Six bits each, with 32 for zero.
@@ -283,7 +326,7 @@ impl Quants for TwoBits {
 pub(in crate::kernels) struct ThreeBits;
 
 impl Quants for ThreeBits {
-    const LARGEST: i32 = 4;
+    const LARGEST: i32 = 7;
     const VECTORS: usize = 3;
     const ZERO: i32 = 4;
 

@@ -132,7 +132,7 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
 }
 
 /// A tile's sums are integers: the sum of each part times the part's scale, which is exact in 32 bits (at
-/// most 32 * 31 * 127 * 63 < 2^24, and 32 * 128 * 127 * 128 < 2^26), then times d and the activations' scale.
+/// most 32 * 31 * 127 * 63 < 2^24, and 32 * 255 * 127 * 128 < 2^27), then times d and the activations' scale.
 impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
     const VECTORS: usize = Self::GROUP.vectors();
     const BLOCKS: usize = TILES;
@@ -176,7 +176,7 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
         }
         if N::MINS {
             let (d, dmin) = H::widen_f16(both);
-            let dmin = math::negate::<H>(dmin);
+            let dmin = if N::PARTS == 1 { math::negate::<H>(dmin) } else { dmin };
             for (acc, (scaled, mins)) in acc.iter_mut().zip(scaled.into_iter().zip(mins)) {
                 let sum = A::first(*acc, H::mul_q(d, scaled.end()));
                 *acc = sum.add(H::mul_q(dmin, mins.end())).end();
@@ -248,9 +248,10 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         // group's eight, and each `x` has their blocks (the caller's contract).
         let (even, odd) = unsafe {
             let scales = N::scales::<H>(group.skip(Self::GROUP.scales_at()), pair);
+            let negative = x.map(|x| x.negative_sums_of_pair::<H>(block));
             (
-                Self::tile::<H, R>(group, 2 * pair, x, block, scales[0]),
-                Self::tile::<H, R>(group, 2 * pair + 1, x, block + 1, scales[1]),
+                Self::tile::<H, R>(group, 2 * pair, x, block, scales[0], negative.map(|n| n[0])),
+                Self::tile::<H, R>(group, 2 * pair + 1, x, block + 1, scales[1], negative.map(|n| n[1])),
             )
         };
         for r in 0..R {
@@ -267,7 +268,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         }
     }
 
-    /// Per row of x, the integer sum of a tile, times its scales.
+    /// Per row of x, the integer sum of a tile, times its scales. `negative` has minus the sums of each row's
+    /// block, as activations have them.
     ///
     /// # Safety
     /// `group` holds a group, and `t` is below 8; each `x` has the block.
@@ -278,6 +280,7 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         x: &[Activations; R],
         block: usize,
         scales: H::I,
+        negative: [i32; R],
     ) -> [H::I; R] {
         let quants = group.skip(Self::GROUP.quants_at(t));
         let mut all = [H::splat_i(0); R];
@@ -286,13 +289,18 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         unsafe {
             if N::PARTS == 2 {
                 let sums = tile::<Q, H, R, 2>(quants, x, block);
-                for (all, [a, b]) in all.iter_mut().zip(sums) {
+                // Zero times the scale of each part: at most 32 * 128.
+                let zeros = H::mul_halves(H::bytes(scales), Q::ZERO as i8);
+                for ((all, [a, b]), negative) in all.iter_mut().zip(sums).zip(negative) {
                     // Sums of 16 k may be halves.
                     *all = if Q::LARGEST * 128 * 16 <= 0x7fff {
                         H::dot_pairs(H::pair_halves(a, b), H::bytes(scales))
                     } else {
                         H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales)
                     };
+                    if Q::ZERO != 0 {
+                        *all = H::dot_halves(*all, zeros, negative);
+                    }
                 }
             } else {
                 let sums = tile::<Q, H, R, 1>(quants, x, block);
@@ -312,8 +320,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         all
     }
 
-    /// sums += the mins of a pair of tiles, each times the scaled sum of its part of the activations. The
-    /// group's first block of activations is `first`.
+    /// sums += the mins of a pair of tiles, each times the scaled sum of its part of the activations; or minus
+    /// that sum, if tiles have two parts. The group's first block of activations is `first`.
     ///
     /// # Safety
     /// `group` holds a group, and `pair` is below 4; each `x` starts with a group, and has the eight blocks
@@ -343,12 +351,9 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         for (sum, x) in sums.iter_mut().zip(x) {
             // SAFETY: each `x` has both blocks, of which the first is even, and starts with a group (the
             // caller's contract).
-            let (scales, of_x) =
-                unsafe { (x.scales::<H>(block).1, [block, block + 1].map(|b| x.sums::<H>(b))) };
+            let (scales, of_x) = unsafe { (x.scales::<H>(block).1, x.negative_sums_of_pair::<H>(block)) };
             for i in 0..2 {
-                // Sums of 16 int8 are halves.
-                let both = of_x[i][0] & 0xffff | of_x[i][1] << 16;
-                let products = H::dot_halves(H::splat_i(0), H::bytes(mins[i]), both);
+                let products = H::first_dot_halves(H::bytes(mins[i]), of_x[i]);
                 *sum = sum.add(H::mul_q(H::to_float(products), H::splat(scales[i])));
             }
         }

@@ -110,8 +110,8 @@ pub fn mul_mat_id(trial: &mut Trial<'_>) -> Outcome {
     both_ways(trial, [experts, b], Some(ids), 1, n_used * m)
 }
 
-/// The int8 values times their scales; and the sums per 16 of them, and per 32 times the scale, which must be
-/// exact.
+/// The int8 values times their scales; and minus the sums per 16 of them, and the sums per 32 times the scale,
+/// which must be exact.
 pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
     const WAY: &str = "decoded";
     let a = trial.x.get("a");
@@ -126,19 +126,19 @@ pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
     let (mut sums, mut expected_sums, mut scaled, mut expected_scaled) = (vec![], vec![], vec![], vec![]);
     for row in p.bytes(&memory, y).chunks_exact(layout.bytes()) {
         let quants = &row[..layout.padded_k];
-        let (scales, ends) = row[layout.scales()..].split_at(layout.sums() - layout.scales());
+        let (scales, ends) = row[layout.scales()..].split_at(layout.negative_sums() - layout.scales());
         let scale = |i: usize| f32::from_le_bytes(scales.as_chunks::<4>().0[i]);
         values.extend((0..k).map(|i| f32::from(quants[i] as i8) * scale(i / TILE_K)));
-        sums.extend_from_slice(&ends[..layout.padded_k / 4]);
+        sums.extend_from_slice(&ends[..layout.padded_k / 8]);
         let sum = |part: &[u8; 16]| part.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
         let parts = quants.as_chunks::<16>().0;
-        expected_sums.extend(parts.iter().flat_map(|part| sum(part).to_le_bytes()));
+        expected_sums.extend(parts.iter().flat_map(|part| (-sum(part) as i16).to_le_bytes()));
         scaled.extend_from_slice(&row[layout.scaled_sums()..][..layout.padded_k / 8]);
         let blocks = parts.as_chunks::<2>().0.iter().enumerate();
         expected_scaled
             .extend(blocks.flat_map(|(i, [a, b])| (scale(i) * (sum(a) + sum(b)) as f32).to_le_bytes()));
     }
-    trial.same_bytes(WAY, "the sums of the values", &expected_sums, &sums)?;
+    trial.same_bytes(WAY, "the negative sums of the values", &expected_sums, &sums)?;
     trial.same_bytes(WAY, "the scaled sums of the values", &expected_scaled, &scaled)?;
     trial.verdict(WAY, &Tensor::f32(a.ne, &values))
 }
