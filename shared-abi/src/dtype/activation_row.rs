@@ -3,10 +3,10 @@
 /// Layout of one row of int8 activations (`Q8_ACT`), which QUANTIZE writes and MUL_MAT reads.
 ///
 /// `k` values padded with zeros to a multiple of 256, then an f32 scale per 32 (rounded to f16, as ggml's
-/// Q8_0 block has it, so that both compute with the same numbers). Then an i16 per 16 values: minus their sum,
-/// which the weights' zero is multiplied with, two of them by an instruction. Then the scales once more, as
-/// f16: HVX multiplies them with the weights' own in one instruction. Last, an f32 per 32: the scale times the
-/// sum of the int8 values, which weights with mins are multiplied with.
+/// Q8_0 block has it, so that both compute with the same numbers). Then an i16 per 16: minus the sum of the
+/// int8 values, which is multiplied with what stands for zero in weights, two of them by an instruction. Then
+/// the scales once more, as f16: HVX multiplies them with the weights' own in one instruction. Last, an f32
+/// per 32: the scale times the sum of the int8 values, which weights with mins are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivationRow {
     /// Values of the row, padding included.

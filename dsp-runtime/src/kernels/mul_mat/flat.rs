@@ -104,8 +104,9 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         QuantGroup { tiles: 4, quants: Q::VECTORS, scales: S::SCALES, mins: S::MINS, d: 0 };
 }
 
-/// Quants are stored with an offset. That offset times the sum of the activations is taken away from the integer
-/// sum of a tile. The result is multiplied by the product of both scales, as in ggml's `vec_dot_q8_0_q8_0`.
+/// Quants are stored with an offset. That offset times the sum of the activations is taken away from the
+/// integer sum of a tile. The result is multiplied by the product of both scales, as in ggml's
+/// `vec_dot_q8_0_q8_0`.
 impl<Q: Quants, S: Scales> Group for Flat<Q, S> {
     const VECTORS: usize = Self::GROUP.vectors();
     const BLOCKS: usize = 4;

@@ -38,8 +38,8 @@ pub(in crate::kernels) trait Quants: Sync + 'static {
     /// `quants` holds those of a tile, and `I` is below `BUNDLES`.
     unsafe fn bundle<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H>;
 
-    /// The sum of the products of a tile's quants and a block of one row, four activations to a word: of types
-    /// that have a way to it that takes fewer packets than the one with bundles.
+    /// The sum of the products of a tile's quants and a block of one row, four activations to a word: of
+    /// types that have a way to it that takes fewer packets than the one with bundles.
     ///
     /// # Safety
     /// `quants` holds those of a tile.
@@ -49,8 +49,8 @@ pub(in crate::kernels) trait Quants: Sync + 'static {
     }
 }
 
-/// Per row of x, the sums of the products of a tile and a block: one of 32 k, of quants less their zero; or two
-/// of 16 adjacent k each, of quants as `vrmpy` takes them.
+/// Per row of x, the sums of the products of a tile and a block: one of 32 k, of quants less their zero; or
+/// two of 16 adjacent k each, of quants as `vrmpy` takes them.
 ///
 /// # Safety
 /// `quants` holds those of a tile; each `x` has the block.

@@ -320,8 +320,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         all
     }
 
-    /// sums += the mins of a pair of tiles, each times the scaled sum of its part of the activations; or minus
-    /// that sum, if tiles have two parts. The group's first block of activations is `first`.
+    /// sums += the mins of a pair of tiles, each times the scaled sum of its part of the activations; or
+    /// minus that sum, if tiles have two parts. The group's first block of activations is `first`.
     ///
     /// # Safety
     /// `group` holds a group, and `pair` is below 4; each `x` starts with a group, and has the eight blocks

@@ -110,8 +110,8 @@ pub fn mul_mat_id(trial: &mut Trial<'_>) -> Outcome {
     both_ways(trial, [experts, b], Some(ids), 1, n_used * m)
 }
 
-/// The int8 values times their scales; and minus the sums per 16 of them, and the sums per 32 times the scale,
-/// which must be exact.
+/// The int8 values times their scales; and minus the sums per 16 of them, and the sums per 32 times the
+/// scale, which must be exact.
 pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
     const WAY: &str = "decoded";
     let a = trial.x.get("a");
