@@ -378,7 +378,7 @@ mod tests {
     fn bytes_of_packed_tensors() {
         assert_eq!(packed_bytes(DType::F32, [3, 5, 7, 2]).unwrap(), 4 * 3 * 5 * 7 * 2);
         assert_eq!(packed_bytes(DType::F16x32, [40, 33, 3, 1]).unwrap(), 2048 * 2 * 2 * 3);
-        assert_eq!(packed_bytes(DType::Q8Act, [1, 3, 1, 1]).unwrap(), 3 * 512);
+        assert_eq!(packed_bytes(DType::Q8Act, [1, 3, 1, 1]).unwrap(), 3 * 384);
         assert_eq!(packed_bytes(DType::F32, [1 << 20, 1 << 22, 1, 1]).unwrap(), 1 << 44);
         assert!(packed_bytes(DType::F32, [1 << 30, 1, 1, 1]).is_err(), "a row of 4 GiB");
     }
