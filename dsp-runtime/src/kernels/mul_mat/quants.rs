@@ -38,8 +38,8 @@ pub(in crate::kernels) trait Quants: Sync + 'static {
     /// `quants` holds those of a tile, and `I` is below `BUNDLES`.
     unsafe fn bundle<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H>;
 
-    /// The sum of the products of a tile's quants and a block of one row, four activations to a word: of
-    /// types that have a way to it that takes fewer packets than the one with bundles.
+    /// The sum of the products of a tile's quants and a block of one row, whose activations are four to a
+    /// word. Types for which bundles take fewer packets have none.
     ///
     /// # Safety
     /// `quants` holds those of a tile.

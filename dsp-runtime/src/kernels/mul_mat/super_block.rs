@@ -289,7 +289,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         unsafe {
             if N::PARTS == 2 {
                 let sums = tile::<Q, H, R, 2>(quants, x, block);
-                // Zero times the scale of each part: at most 32 * 128.
+                // Zero times the scale of each part fits a half.
+                const { assert!(N::PARTS == 1 || Q::ZERO < 128) };
                 let zeros = H::mul_halves(H::bytes(scales), Q::ZERO as i8);
                 for ((all, [a, b]), negative) in all.iter_mut().zip(sums).zip(negative) {
                     // Sums of 16 k may be halves.

@@ -327,8 +327,7 @@ impl Lab {
     }
 
     /// What gives the bits of a plan. Around the products of a matrix unit vectors only convert and scale,
-    /// which has the same bits on every chip. What they compute between products rounds in their own
-    /// way.
+    /// which has the same bits on every chip. What they compute between products rounds in their own way.
     fn twin_of(&mut self, plan: &OpProgram) -> Option<&mut LabMemory> {
         if !self.lends_matrix_unit() || !plan.is_for_matrix_unit() {
             let other = self.twin_of_long.as_mut().filter(|_| self.is_long);
