@@ -121,37 +121,33 @@ pub fn mul_fractions_less_f16<H: Hvx>(a: H::B, b: H::B, less: H::B) -> H::B {
     pair_halves::<H>(product(low(a), low(b), low(less)), product(a, b, less))
 }
 
-/// The words of a vector in memory.
-#[repr(C, align(128))]
-struct Words([i32; LANES]);
+/// The 64 f16 of a vector as f32, in order.
+#[inline(always)]
+pub fn widen_f16_in_order<H: Hvx>(halves: H::B) -> (H::F, H::F) {
+    let (even, odd) = H::widen_f16(halves);
+    H::interleave(even, odd)
+}
 
 /// Loads 32 f16 as f32, in order.
 ///
 /// # Safety
-/// `p` is valid for reading 32 f16.
+/// `p` is aligned for u16 and valid for reading 32 f16.
 #[inline(always)]
 pub unsafe fn load_f16<H: Hvx>(p: *const u16) -> H::F {
-    // SAFETY: `p` is valid for reading 32 f16, which is the array's size (the caller's contract); an
-    // unaligned read takes any address.
-    let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
-    let words = Words(halves.map(|half| i32::from(half) << 16));
-    // SAFETY: `words` is an array of 32 words, which are 128 bytes.
-    f16_bits_to_f32::<H>(H::words(unsafe { H::load_b(words.0.as_ptr().cast()) }))
+    // SAFETY: `p` is aligned and valid for reading 32 f16 (the caller's contract), and 32 is 1 to 32.
+    unsafe { load_f16_n::<H>(p, LANES) }
 }
 
 /// Loads the first `n` (1 to 32) f16 as f32; the other lanes are zero.
 ///
 /// # Safety
-/// `p` is aligned for u16 and valid for reading `n` f16.
+/// 1. `n` is 1 to 32.
+/// 2. `p` is aligned for u16 and valid for reading `n` f16.
 #[inline(always)]
 pub unsafe fn load_f16_n<H: Hvx>(p: *const u16, n: usize) -> H::F {
-    let mut halves = [0; LANES];
-    // SAFETY: `p` is aligned and valid for reading `n` f16 (the caller's contract), of which no more than 32
-    // are copied; `halves` is an array of 32 f16.
-    unsafe {
-        core::ptr::copy_nonoverlapping(p, halves.as_mut_ptr(), n.min(LANES));
-        load_f16::<H>(halves.as_ptr())
-    }
+    // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for reading `n` halves (points 1 and 2 of the
+    // caller's contract).
+    widen_f16_in_order::<H>(unsafe { H::load_halves_n(p, n) }).0
 }
 
 /// Stores 32 lanes as f16, in order.

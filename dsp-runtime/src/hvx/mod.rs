@@ -194,6 +194,21 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reading 128 bytes.
     unsafe fn load_b(p: *const u8) -> Self::B;
+    /// Loads the first `n` (1 to 64) halves; the others are zero.
+    ///
+    /// # Safety
+    /// 1. `n` is 1 to 64.
+    /// 2. `p` is aligned for u16 and valid for reading `n` halves.
+    #[inline(always)]
+    unsafe fn load_halves_n(p: *const u16, n: usize) -> Self::B {
+        let mut halves = [0_u16; 2 * LANES];
+        // SAFETY: `p` is aligned and valid for reading `n` halves (the caller's contract, point 2), of which
+        // no more than the array has are copied; the array has 128 bytes.
+        unsafe {
+            core::ptr::copy_nonoverlapping(p, halves.as_mut_ptr(), n.min(halves.len()));
+            Self::load_b(halves.as_ptr().cast())
+        }
+    }
     /// Stores 128 bytes.
     ///
     /// # Safety

@@ -11,7 +11,7 @@
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use hexflash_abi::op::{Op, Src, gated_delta_net as delta_net, params};
+use hexflash_abi::op::{Op, Src, attend, gated_delta_net as delta_net, params};
 use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, Numerics, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::{self, BufferInfo};
@@ -43,6 +43,9 @@ const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
 const FLASH_ATTN_HMX: &str = "FLASH_ATTN_HMX";
 /// What that of ATTEND is called here.
 const ATTEND_HMX: &str = "ATTEND_HMX";
+
+/// -infinity, as bits of f16: what a mask has for a position that a token does not see.
+const HIDDEN: u16 = 0xfc00;
 /// What the chunked kernel of GATED_DELTA_NET is called here.
 const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
 /// The same, with the matrix unit.
@@ -308,12 +311,12 @@ impl OneOp {
                 };
                 p.operands(&[q, keys, values, k?, v?], y, &attention);
             }
-            // As FLASH_ATTN_EXT, over rows of F16, with a mask that hides nothing.
+            // As FLASH_ATTN_EXT, over rows of F16 and with a mask: as many as llama.cpp has in its graphs.
             Op::Attend => {
-                let kv = b.div_ceil(4);
+                let (kv, n) = (b.div_ceil(4), n_ctx.next_multiple_of(256));
                 let (q, y) = (p.tensor(F32, heads, None)?, p.tensor(F32, heads, None)?);
-                let [k, v] = [(); 2].map(|()| p.tensor(F16, [a, n_ctx, kv, 1], None));
-                let mask = p.tensor(F16, [n_ctx, tokens, 1, 1], None)?;
+                let [k, v] = [(); 2].map(|()| p.tensor(F16, [a, n, kv, 1], None));
+                let mask = p.tensor(F16, [n, tokens, 1, 1], None)?;
                 let attend = params::Attend { scale: 0.0625, softcap: 0.0, max_bias: 0.0 };
                 p.operands(&[q, k?, v?, mask], y, &attend);
             }
@@ -368,6 +371,24 @@ impl OneOp {
             }
         }
     }
+
+    /// Makes the mask of ATTEND causal, for tokens after `past` others.
+    ///
+    /// # Safety
+    /// As of [`fill`](Self::fill).
+    unsafe fn hide(&self, base: *mut u8, past: u32) {
+        if self.op.opcode != Op::Attend.wire() {
+            return;
+        }
+        let mask = &self.tensors[usize::from(self.op.src[attend::MASK.place()].0)];
+        let [positions, tokens, ..] = mask.ne;
+        for (token, position) in (0..tokens).flat_map(|t| (past + t + 1..positions).map(move |p| (t, p))) {
+            let at = mask.offset as usize + (token * positions + position) as usize * size_of::<u16>();
+            // SAFETY: the mask lies inside the program's bytes at `base`, which nobody else uses (the
+            // caller's contract). It is packed, and the element is one of its own, for which it is aligned.
+            unsafe { base.add(at).cast::<u16>().write(HIDDEN) };
+        }
+    }
 }
 
 fn refused(fault: Fault) -> Failure {
@@ -417,6 +438,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     // vectors. Nobody else knows them, and they stay until the process ends.
     let vtcm = unsafe {
         program.fill(memory.as_ptr());
+        program.hide(memory.as_ptr(), past);
         Vtcm::new(vtcm, VTCM)
     };
     let resources = Resources { workers, vtcm_bytes: VTCM, units: Units { hmx: hmx.into(), ..Units::NONE } };

@@ -196,6 +196,13 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    unsafe fn load_halves_n(p: *const u16, n: usize) -> V {
+        // SAFETY: `n` is 1 to 64 (the caller's contract, point 1), so these are 2 to 128 bytes, and `p` is
+        // valid for reading them (point 2).
+        unsafe { partial::load(p.cast(), n.min(2 * LANES) * 2) }
+    }
+
+    #[inline(always)]
     unsafe fn store_b(p: *mut u8, v: V) {
         // SAFETY: `p` is valid for writing 128 bytes (the caller's contract); an unaligned write takes any
         // address.

@@ -1,5 +1,7 @@
 //! Attention over the caches: online softmax, tile by tile.
 
+use core::ops::Range;
+
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
 use super::format::{Axis, Format, Place};
@@ -120,12 +122,14 @@ impl Attention {
     #[inline(always)]
     pub(super) fn query(&self, span: &Span, token: usize, head: usize) -> Query {
         let after = span.n_past + token + 1;
-        Query {
-            token: span.first + token,
-            head,
-            from: if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) },
-            to: if let Sight::Causal = self.sight { after } else { self.end(span) },
-        }
+        let from =
+            if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) };
+        let Range { start: from, end: to } = match self.sight {
+            Sight::Causal => from..after,
+            Sight::Block => from..span.end(),
+            Sight::Band(band) => band.of_query(token),
+        };
+        Query { token: span.first + token, head, from, to }
     }
 
     /// The row after another one of a kv head of `group` heads, without a division, which is a function call
@@ -204,7 +208,7 @@ impl<'s> Attend<'s> {
             // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
             // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of V to this
             // slot was waited for above.
-            unsafe { self.accumulate::<H, C>(places, slot, &unit, tile, &rows) };
+            unsafe { self.accumulate::<H, C>(places, slot, &unit, tile, &rows, &mask) };
             let split_ends = ends || ((tile + 1) * TILE).is_multiple_of(SPLIT);
             if split_ends {
                 // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
@@ -342,7 +346,7 @@ impl<'s> Attend<'s> {
         // its address was made. If the cache holds the whole context, `to` is at most the span's end, which
         // the registers keep within the context. A KV ring has whole tiles (the shape rule), and these rows
         // are of one tile.
-        // In ATTEND `to` is at most the number of rows (`Sight::All`).
+        // In ATTEND `to` is at most the number of rows (`Band::of_query`).
         // The 32 places for values in the slot are left alone until the ticket has been waited for (the
         // caller's contract) and are not in the cache. Nobody writes the caches during this kernel.
         [k, unsafe { worker.dma.push(values) }]
@@ -423,13 +427,8 @@ impl<'s> Attend<'s> {
     }
 
     /// The splits of the keys that rows of a span see.
-    pub(super) fn splits_of(&self, span: &Span) -> core::ops::Range<usize> {
-        let from = if self.of.params.window == 0 {
-            0
-        } else {
-            (span.n_past + 1).saturating_sub(self.of.params.window as usize)
-        };
-        from / SPLIT..self.of.end(span).div_ceil(SPLIT)
+    pub(super) fn splits_of(&self, span: &Span) -> Range<usize> {
+        self.of.query(span, 0, 0).from / SPLIT..self.of.end(span).div_ceil(SPLIT)
     }
 
     /// Where what is found for a row in split number `split` of those of its span waits in shared VTCM.

@@ -36,7 +36,7 @@
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks. ATTEND does the second
 //! half alone, over keys and values that are rows of F16 or Q8_0 with any strides: every query sees all n of
 //! them but those that the mask hides, and nothing depends on the registers. The order of operations is the
-//! same.
+//! same. What a mask hides before and behind a band along its diagonal is not even fetched.
 //!
 //! * `format`: how caches hold keys and values, as F16, Q8_0 or rotated 4-bit codes, or as rows.
 //! * `append`: rounds new rows to the format of their cache, and fails where one is too large for that or
@@ -45,6 +45,7 @@
 //! * `attend`: a unit is a (span, kv head, batch, block of query rows), and where that is too few for all
 //!   workers, one split of it. The tiles of K and V come to VTCM by DMA, double buffered, and each serves all
 //!   rows of the unit: the H/Hk heads of several tokens.
+//! * `band`: what a mask shows at most, in ATTEND.
 //! * `query`: queries as products read them.
 //! * `known`: the usual cases, for which `attend` is compiled by itself.
 //! * `split`: puts together what was found in splits, and writes the result.
@@ -54,6 +55,7 @@
 
 mod append;
 mod attend;
+mod band;
 pub(super) mod by_hmx;
 mod format;
 mod known;
@@ -69,6 +71,7 @@ use hexflash_abi::op::params::{self, FlashAttn, Visibility};
 use hexflash_abi::op::{Src, attend as rows, flash_attn as abi, kv_append};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
+use self::band::Band;
 use self::format::Format;
 use super::{Damage, OpRun, Variant};
 use crate::hvx::{LANES, VectorPtr};
@@ -193,7 +196,12 @@ fn in_rows(
 ) -> Result<(), Fault> {
     let (q, k, v) = (run.operand(rows::Q)?, run.operand(rows::K)?, run.operand(rows::V)?);
     let params::Attend { scale, softcap, max_bias } = run.params();
+    let (mask, n, queries) = (run.optional(rows::MASK), k.ne[1], q.ne[2]);
     // The shape rule has compared all shapes, and keys are as many in every step.
+    let band = match mask {
+        Some(mask) => Band::of(run.pool, run.plan.vtcm, mask, n, queries)?,
+        None => Band::whole(n, queries),
+    };
     let attention = Attention {
         q,
         queries: q,
@@ -201,26 +209,26 @@ fn in_rows(
         v_cache: v,
         keys: Format::of_keys(k.dtype)?,
         values: Format::of(v.dtype)?,
-        mask: run.optional(rows::MASK),
+        mask,
         sinks: run.optional(rows::SINKS),
         y: run.operand(rows::Y)?,
         params: FlashAttn { scale, visibility: Visibility::Block.wire(), window: 0, softcap, max_bias },
-        sight: Sight::All(k.ne[1]),
+        sight: Sight::Band(band),
     };
     // All rows are of one sequence as far as this op knows, whosoever they are.
-    let span = Span { rows: q.ne[2], ..Span::NONE };
+    let span = Span { rows: queries, ..Span::NONE };
     attend(attention, run.pool, &[span])
 }
 
-/// Which positions the queries of a span may see, before window and mask.
+/// Which positions the queries of a span may see, before window and what a mask hides among them.
 #[derive(Clone, Copy)]
 enum Sight {
     /// Those up to the query's own.
     Causal,
     /// Those up to the span's last token.
     Block,
-    /// The first so many, whatever the position of the query.
-    All(usize),
+    /// What a mask shows at most, whatever the position of the query.
+    Band(Band),
 }
 
 /// Attention over keys and values that are there. For the operands see the module's documentation.
@@ -272,7 +280,7 @@ impl Attention {
     fn end(&self, span: &Span) -> usize {
         match self.sight {
             Sight::Causal | Sight::Block => span.end(),
-            Sight::All(n) => n,
+            Sight::Band(band) => band.of_query(span.rows.saturating_sub(1)).end,
         }
     }
 }

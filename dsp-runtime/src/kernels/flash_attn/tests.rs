@@ -1,6 +1,7 @@
 //! Attention against its definition in f64, and bit for bit against itself. Caches are F16 here; `formats`
-//! has the others, and `rows` has ATTEND.
+//! has the others, and `rows` and `band` have ATTEND.
 
+mod band;
 mod by_hmx;
 mod formats;
 mod rows;
@@ -31,6 +32,8 @@ struct Case {
     max_bias: f32,
     /// Heads of the mask; 0 for no mask.
     mask_heads: usize,
+    /// What a mask hides besides: positions of a token.
+    hides: fn(token: usize, position: usize) -> bool,
     sinks: bool,
     /// Whether the op appends K and V, rather than finding them in the cache.
     append: bool,
@@ -55,6 +58,7 @@ const CASE: Case = Case {
     softcap: 0.0,
     max_bias: 0.0,
     mask_heads: 0,
+    hides: |_, _| false,
     sinks: false,
     append: true,
     ring: false,
@@ -102,7 +106,8 @@ impl Case {
         let mut mask: Vec<f16> =
             random(4, n * self.tokens * self.mask_heads, -2.0, 1.0).into_iter().map(f16::from_f32).collect();
         for (i, m) in mask.iter_mut().enumerate() {
-            if buried(i % n) || i % 13 == 0 {
+            let (token, position) = (i / n % self.tokens, i % n);
+            if buried(position) || i % 13 == 0 || (self.hides)(token, position) {
                 *m = f16::NEG_INFINITY;
             }
         }

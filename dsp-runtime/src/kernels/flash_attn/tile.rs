@@ -1,13 +1,12 @@
 //! What happens in one tile of 32 positions: scores, weights, values.
 
-use half::f16;
 use hexflash_abi::dtype::q4_r_axis_strips;
 
 use super::attend::{Attend, AttendMemory, Query, QueryRow, QueryRows, Steps, Unit};
 use super::format::{ByPairs, Halves, Levels, Pairs, Products, Wide};
 use super::known::Known;
 use super::query::both_halves;
-use super::{LARGEST_WEIGHT, TILE, state};
+use super::{LARGEST_WEIGHT, MAX_ROWS, TILE, state};
 use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::kernels::soft_max::slope;
@@ -21,10 +20,16 @@ pub(super) type Seen = (usize, usize);
 /// The mask of one token in a tile, kept while the heads that share it pass by.
 pub(super) struct MaskTile {
     row: *const u8,
-    /// Lanes that were read.
-    range: (usize, usize),
+    /// Lanes of which the token sees what the mask shows.
+    seen: Seen,
     lanes: [f32; LANES],
+    /// Whether it hides any of them.
+    hides: bool,
+    /// A bit for each row of the unit from which the mask hides positions that it would see else.
+    holes: u32,
 }
+
+const _: () = assert!(MAX_ROWS <= u32::BITS as usize);
 
 impl Attend<'_> {
     /// Scores of a tile for every row of the unit, and from them weights, new maxima and sums.
@@ -59,7 +64,7 @@ impl Attend<'_> {
             if as_halves && self.keys::<C>().rotates() {
                 weigh_rows!(Levels(staged));
             } else if as_halves {
-                weigh_rows!(ByPairs(Halves(staged)));
+                weigh_rows!(ByPairs(self.keys::<C>().halves_of_keys::<H>(staged, places.wide, d)));
             } else {
                 self.keys::<C>().widen_keys::<H>(staged, places.wide, d);
                 weigh_rows!(ByPairs(Wide(places.wide)));
@@ -86,7 +91,7 @@ impl Attend<'_> {
         mask: &mut MaskTile,
     ) {
         // What was read last is of another tile.
-        mask.row = core::ptr::null();
+        mask.begin();
         let has_steps = self.keys::<C>().rotates() && tile >= q4_r_axis_strips(self.of.q.ne[0]);
         let mut i = 0;
         while i < unit.rows {
@@ -188,6 +193,9 @@ impl Attend<'_> {
             row.seen = (within(row.query.from), within(row.query.to));
             all &= row.seen == (0, TILE);
             *x = self.finish_scores::<H, C>(row, unit.batch, start, *x, mask);
+            if self.mask::<C>().is_some() {
+                mask.note(i + r);
+            }
         }
         if !all {
             let hidden = H::splat(f32::NEG_INFINITY);
@@ -200,7 +208,7 @@ impl Attend<'_> {
         if self.mask::<C>().is_some() {
             // Only a mask hides all that is between.
             for (r, x) in x.iter().enumerate() {
-                if H::max_lane(*x) == f32::NEG_INFINITY {
+                if mask.has_holes(i + r) && H::max_lane(*x) == f32::NEG_INFINITY {
                     rows[i + r].seen = (0, 0);
                 }
             }
@@ -275,7 +283,7 @@ impl Attend<'_> {
             return math::or_infinity::<H>(x, x);
         };
         if seen.0 < seen.1 {
-            mask.read(view, query, batch, start, seen);
+            mask.read::<H>(view, query, batch, start, seen);
         }
         // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
         let bias = unsafe { H::load(mask.lanes.as_ptr()) };
@@ -286,7 +294,8 @@ impl Attend<'_> {
         H::select_gt(H::splat(f32::MIN), bias, hidden, math::or_infinity::<H>(biased, biased))
     }
 
-    /// Adds the tile's values to every row of the unit by its weights.
+    /// Adds the tile's values to every row of the unit by its weights. `mask` is what
+    /// [`weigh`](Self::weigh) has left.
     ///
     /// # Safety
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
@@ -299,6 +308,7 @@ impl Attend<'_> {
         unit: &Unit<'_>,
         tile: usize,
         rows: &QueryRows,
+        mask: &MaskTile,
     ) {
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start) - start, unit.to.min(start + TILE) - start);
@@ -311,7 +321,7 @@ impl Attend<'_> {
         if self.values::<C>().is_read_as_staged::<H>() {
             // SAFETY: the contract is the caller's, and the tile has the values that the unit sees as f16, a
             // vector per pair.
-            unsafe { self.accumulate_rows::<H, Halves, C>(places, Halves(staged), unit, rows) };
+            unsafe { self.accumulate_rows::<H, Halves, C>(places, Halves(staged), unit, rows, mask) };
             return;
         }
         // SAFETY: the tile has the values that the unit sees, as their format stages them (the caller's
@@ -319,7 +329,7 @@ impl Attend<'_> {
         // the worker's own (point 1), and in whole vectors.
         unsafe {
             self.values::<C>().widen_values::<H>(staged, places.wide, self.of.v_cache.ne[0], from, to);
-            self.accumulate_rows::<H, Wide, C>(places, Wide(places.wide), unit, rows);
+            self.accumulate_rows::<H, Wide, C>(places, Wide(places.wide), unit, rows, mask);
         }
     }
 
@@ -336,6 +346,7 @@ impl Attend<'_> {
         values: V,
         unit: &Unit<'_>,
         rows: &QueryRows,
+        mask: &MaskTile,
     ) {
         let pairs = self.stage.v_vectors / 2;
         let (even, quads) = (pairs.is_multiple_of(2), pairs.is_multiple_of(4));
@@ -343,9 +354,11 @@ impl Attend<'_> {
         let mut i = 0;
         while i < unit.rows {
             let QueryRow { query, seen, .. } = rows[i];
-            // A mask may have its own mind for each head, and hides values that are none.
-            let masked = self.mask::<C>().is_some();
-            let heads = if masked { 1 } else { next_kv_head - query.head };
+            // What a mask hides may be values that are none; and it may hide other ones from each head.
+            let holes = if C::PLAIN { 0 } else { mask.holes >> i };
+            let masked = holes & 1 != 0;
+            let heads =
+                if masked { 1 } else { (next_kv_head - query.head).min(holes.trailing_zeros() as usize) };
             let heads = heads.min(unit.rows - i);
             // SAFETY: the rows are the unit's, and all see `seen` of the tile (`heads`); what a unit sees
             // `values` has (the caller's contract). P divides the pairs by the conditions.
@@ -455,24 +468,61 @@ impl Attend<'_> {
 
 impl MaskTile {
     /// Nothing has been read yet.
-    pub const NONE: Self = Self { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
+    pub const NONE: Self =
+        Self { row: core::ptr::null(), seen: (0, 0), lanes: [0.0; LANES], hides: false, holes: 0 };
 
-    /// The mask of a query for the tile at `start`, lanes `from..to`; others are left as they are.
+    /// Begins with the first row of a unit in a tile.
     #[inline(always)]
-    fn read(&mut self, mask: &View, query: &Query, batch: usize, start: usize, (from, to): (usize, usize)) {
-        let row = mask.at([query.token, query.head % mask.ne[2], batch % mask.ne[3]]).cast_const();
+    fn begin(&mut self) {
+        (self.row, self.holes) = (core::ptr::null(), 0);
+    }
+
+    /// The mask of a query for the tile at `start`, of which it sees `seen`, at least one lane. What there is
+    /// in others means nothing.
+    #[inline(always)]
+    fn read<H: Hvx>(&mut self, mask: &View, query: &Query, batch: usize, start: usize, seen: Seen) {
+        let row = mask.at([query.token, repeated(query.head, mask.ne[2]), repeated(batch, mask.ne[3])]);
         // Tokens may share a row (stride 0) and see different parts of it.
-        if (row, (from, to)) == (self.row, self.range) {
+        if (row.cast_const(), seen) == (self.row, self.seen) {
             return;
         }
-        (self.row, self.range) = (row, (from, to));
-        assert!(start + to <= mask.ne[0]);
-        for lane in from..to {
-            // SAFETY: `at` has checked the indices of the row, and `start + lane` is below its length, by the
-            // assertion above. F16 values are adjacent (layout of the slot) and aligned (validation).
-            let bits = unsafe { row.add((start + lane) * 2).cast::<u16>().read() };
-            self.lanes[lane] = f16::from_bits(bits).to_f32();
-        }
+        (self.row, self.seen) = (row, seen);
+        assert!(start + seen.1 <= mask.ne[0]);
+        // SAFETY: `at` has checked the indices of the row, and halves `start` to `start + seen.1`, which are
+        // 1 to 32, are within its length, by the assertion above. They are adjacent (layout of the slot) and
+        // aligned (validation). `lanes` is an array of 32 floats, which are 128 bytes.
+        let lanes = unsafe {
+            let lanes = math::load_f16_n::<H>(row.cast::<u16>().add(start), seen.1);
+            H::store(self.lanes.as_mut_ptr(), lanes);
+            lanes
+        };
+        let hidden = H::select_gt(H::splat(f32::MIN), lanes, H::splat(1.0), H::splat(0.0));
+        self.hides = H::max_lane(seen_or::<H>(seen, hidden, H::splat(0.0))) > 0.0;
+    }
+
+    /// Notes for row `i` of the unit what was read last, which is its own.
+    #[inline(always)]
+    fn note(&mut self, i: usize) {
+        self.holes |= u32::from(self.hides) << i;
+    }
+
+    /// Whether row `i` of the unit has holes.
+    #[inline(always)]
+    const fn has_holes(&self, i: usize) -> bool {
+        self.holes >> i & 1 != 0
+    }
+}
+
+/// Index `i` of an axis of `n` that is repeated.
+#[inline(always)]
+const fn repeated(i: usize, n: usize) -> usize {
+    // Without a division, which is a function call on a DSP, where all share one or each has its own.
+    if n == 1 {
+        0
+    } else if i < n {
+        i
+    } else {
+        i % n
     }
 }
 

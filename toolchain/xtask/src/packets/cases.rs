@@ -278,7 +278,9 @@ pub(super) const CASES: &[Case] = &[
     Case { tokens: 512, ..case(FLASH_ATTN_HMX, 64, 8) },
     Case { tokens: 16, past: 1008, ..case("FLASH_ATTN_EXT", 64, 8) },
     Case { tokens: 16, past: 1008, ..case(FLASH_ATTN_HMX, 64, 8) },
-    // As graphs of llama.cpp have it: keys and values in rows of F16, and a mask.
+    // As graphs of llama.cpp have it: keys and values in rows of F16, for a multiple of 256 positions, and a
+    // causal mask.
+    Case { past: 99, ..case("ATTEND", 64, 8) },
     Case { tokens: 16, past: 1008, ..case("ATTEND", 64, 8) },
     Case { tokens: 16, past: 1008, ..case(ATTEND_HMX, 64, 8) },
     Case { tokens: 512, ..case(ATTEND_HMX, 256, 8) },

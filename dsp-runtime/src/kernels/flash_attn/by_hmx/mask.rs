@@ -12,7 +12,7 @@ use super::fetch::{KEY_SLOTS, place_for_keys};
 use super::layout::{KEY_TILES, PART, Places, STAGED};
 use super::turn::{Pass, Turn, WEIGHTS};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, VectorPtr};
+use crate::hvx::{Hvx, VectorPtr, math};
 use crate::kernels::flash_attn::TILE;
 use crate::kernels::flash_attn::format::q8_0::{GROUP_VECTORS, SCALES_AT};
 use crate::memory::View;
@@ -45,13 +45,6 @@ impl Biases {
     pub(super) const fn of(self, token: usize, before: usize) -> VectorPtr {
         self.first.skip((token - self.token) * KEY_TILES + before)
     }
-}
-
-/// Two key tiles' halves of a row of the mask as floats: each position in its lane.
-#[inline(always)]
-fn in_lanes<H: Hvx>(halves: H::B) -> (H::F, H::F) {
-    let (even, odd) = H::widen_f16(halves);
-    H::interleave(even, odd)
 }
 
 impl Pass<'_> {
@@ -124,7 +117,7 @@ impl Turn<'_> {
             // SAFETY: a part has 8 rows at most, and so no more tokens. The place has room for their rows,
             // and behind them for twice as many vectors of floats (checked above).
             unsafe {
-                let (one, two) = in_lanes::<H>(halves.load_b::<H>(v));
+                let (one, two) = math::widen_f16_in_order::<H>(halves.load_b::<H>(v));
                 first.store::<H>(2 * v, one);
                 first.store::<H>(2 * v + 1, two);
             }

@@ -1,5 +1,6 @@
 //! Keys as rows of F16, which is how graphs of ggml have them. Products want positions in the lanes, so that
-//! a tile is turned as it becomes floats. Values are rows in any case: [`F16`] has them.
+//! a tile is turned: into one as [`F16`] has it, or as it becomes floats. Values are rows in any case: `F16`
+//! has them.
 
 use hexflash_abi::VECTOR_BYTES;
 
@@ -72,6 +73,26 @@ impl CacheFormat for F16Rows {
     unsafe fn widen_values<H: Hvx>(tile: VectorPtr, wide: VectorPtr, dv: usize, from: usize, to: usize) {
         // SAFETY: the contract is the caller's.
         unsafe { F16::widen_values::<H>(tile, wide, dv, from, to) }
+    }
+}
+
+impl F16Rows {
+    /// Makes a vector of each pair of dimensions of a tile of keys of even width, as caches have it. What was
+    /// not brought is turned as well, whatever it is: it stays in lanes of its own.
+    ///
+    /// # Safety
+    /// `tile` is valid for reading `key_tile(d)` bytes, and `to` for writing [`wide_keys`]\(d). They are
+    /// apart.
+    #[inline(always)]
+    pub(super) unsafe fn turn_keys<H: Hvx>(tile: VectorPtr, to: VectorPtr, d: usize) {
+        let stride = Self::key_tile(d) / TILE;
+        for block in 0..d.div_ceil(2 * LANES) {
+            let rows = tile.skip(block).get().cast_const();
+            // SAFETY: the tile has 32 rows of whole vectors, `stride` bytes apart, of which number `block` is
+            // one, because `d` has halves in it; and `to` has 32 vectors for each, apart from the tile,
+            // because it has room for two of each pair of dimensions (the caller's contract, `wide_keys`).
+            unsafe { transpose::transpose::<H>(rows, stride, to.skip(block * LANES).get(), VECTOR_BYTES) };
+        }
     }
 }
 

@@ -248,7 +248,29 @@ impl Format {
     /// Whether products read keys of width `d` as f16, on `H`: [`Halves`] or [`Levels`].
     pub const fn has_halves_of_keys<H: Hvx>(self, d: usize) -> bool {
         let fits = !<Halves as Pairs<H>>::WHOLE || d.is_multiple_of(<Halves as Pairs<H>>::DIMS);
-        fits && (self.is_read_as_staged::<H>() || (H::CHEAP_WIDENING && self.rotates()))
+        let has_pairs = match self {
+            // Beside the last one of an odd number there is anything.
+            Self::F16 { rows } => !rows || d.is_multiple_of(2),
+            Self::Q8_0 { .. } => false,
+            Self::Q4R => true,
+        };
+        H::CHEAP_WIDENING && fits && has_pairs
+    }
+
+    /// A tile of keys that products read as f16, a vector of each pair of dimensions: where it is staged, or
+    /// of rows at `to`.
+    ///
+    /// # Safety
+    /// `tile` is valid for reading `key_tile(d)` bytes, and `to` for writing [`wide_keys`]\(d); they are
+    /// apart. The format [has halves of keys](Self::has_halves_of_keys) of width `d`, and does not rotate.
+    #[inline(always)]
+    pub unsafe fn halves_of_keys<H: Hvx>(self, tile: VectorPtr, to: VectorPtr, d: usize) -> Halves {
+        if let Self::F16 { rows: true } = self {
+            // SAFETY: the contract is that of the function.
+            unsafe { F16Rows::turn_keys::<H>(tile, to, d) };
+            return Halves(to);
+        }
+        Halves(tile)
     }
 
     #[inline(always)]

@@ -41,9 +41,9 @@ fn rounded(rows: &[f32], width: usize) -> Vec<f32> {
 }
 
 /// Where ATTEND finds keys and values, and their types.
-struct Rows {
-    inputs: Inputs,
-    types: [DType; 2],
+pub(super) struct Rows {
+    pub inputs: Inputs,
+    pub types: [DType; 2],
 }
 
 impl Case {
@@ -71,6 +71,11 @@ impl Case {
 
     /// y {dv,h,t,b} of some tokens, over all keys.
     fn attend(&self, setup: Setup, tokens: Range<usize>, rows: &Rows) -> Vec<f32> {
+        self.attend_counted(setup, tokens, rows).0
+    }
+
+    /// The same, and bytes that went through DMA.
+    pub(super) fn attend_counted(&self, setup: Setup, tokens: Range<usize>, rows: &Rows) -> (Vec<f32>, u64) {
         let &Case { d, dv, sequences, .. } = self;
         let (inputs, heads, n, t) = (&rows.inputs, self.heads(), self.end(), tokens.len());
         let mut batch = Batch::new(1, 1);
@@ -102,11 +107,11 @@ impl Case {
         let y = batch.f32(ne(dv, heads, t), &vec![f32::NAN; dv * heads * t * sequences]);
         let params = params::Attend { scale: self.scale(), softcap: self.softcap, max_bias: self.max_bias };
         batch.run(setup, Op::Attend, &src, &[y], &params, StepRegisters::step(0, 1)).unwrap();
-        batch.floats(y)
+        (batch.floats(y), batch.moved)
     }
 
     /// Against caches, and each token alone.
-    fn attends_as_over_caches(&self) {
+    pub(super) fn attends_as_over_caches(&self) {
         let case = Case { visibility: Visibility::Block, append: false, ..*self };
         let in_rows = Rows { inputs: case.inputs(), types: [DType::F16; 2] };
         let rows = everywhere(|setup| case.attend(setup, 0..case.tokens, &in_rows));
@@ -127,7 +132,7 @@ impl Case {
 
 impl Case {
     /// By the matrix unit: the bits of its attention over caches, others than without it.
-    fn attends_by_unit(&self) {
+    pub(super) fn attends_by_unit(&self) {
         let case = Case { visibility: Visibility::Block, append: false, fast: true, ..*self };
         let in_rows = Rows { inputs: case.inputs(), types: [DType::F16; 2] };
         let rows = everywhere(|setup| case.attend(large(setup), 0..case.tokens, &in_rows));
