@@ -68,9 +68,9 @@ impl Turn<'_> {
         };
         let transfer = of.keys.transfer_keys(place, position + (end - start), to.get());
         // SAFETY: of strips, the place is checked as its address is made, and their format brings no more
-        // than there is. Of rows, those up to `end` are readable: ATTEND has so many (`Band::of_query`). Nobody
-        // writes keys during this kernel. The destination is the room for a key tile that this worker has
-        // claimed: what was there before was multiplied last a turn ago. Or it is one of the worker's two
+        // than there is. Of rows, those up to `end` are readable: ATTEND has so many (`Band::of_query`).
+        // Nobody writes keys during this kernel. The destination is the room for a key tile that this worker
+        // has claimed: what was there before was multiplied last a turn ago. Or it is one of the worker's two
         // places for keys, which they fit (`can_be_tiles`): those of the tile before are in the other one,
         // and those before became matrix tiles.
         unsafe { worker.dma.push(transfer) }

@@ -266,7 +266,8 @@ impl Format {
     #[inline(always)]
     pub unsafe fn halves_of_keys<H: Hvx>(self, tile: VectorPtr, to: VectorPtr, d: usize) -> Halves {
         if let Self::F16 { rows: true } = self {
-            // SAFETY: the contract is that of the function.
+            // SAFETY: the tile may be read, `to` be written, and they are apart (the caller's contract); the
+            // width is even, because the format has halves of keys.
             unsafe { F16Rows::turn_keys::<H>(tile, to, d) };
             return Halves(to);
         }

@@ -18,7 +18,7 @@ const MASKS: [fn(usize, usize) -> bool; 8] = [
     // The other diagonal.
     |t, p| p + t > 250,
     // Tokens that see nothing: the first ones, the last ones, some between.
-    |t, p| t < 5 || t > 20 || p > 2 * t,
+    |t, p| !(5..=20).contains(&t) || p > 2 * t,
     |t, p| t.is_multiple_of(3) || p > t,
 ];
 
