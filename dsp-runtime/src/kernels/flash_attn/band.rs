@@ -54,7 +54,7 @@ impl Band {
         // A mask may be longer and wider than what it is for.
         mask.ne = [n, queries, mask.ne[2], mask.ne[3]];
         let look =
-            Look { mask, last: queries.saturating_sub(1), positions: Seen::none(), diagonals: Seen::none() };
+            Look { mask, last: queries.saturating_sub(1), positions: Ends::none(), diagonals: Ends::none() };
         pool.run(&look, vtcm)?;
         let (positions, diagonals) = (look.positions.edges(), look.diagonals.edges());
         Ok(match positions.zip(diagonals) {
@@ -74,13 +74,13 @@ impl Band {
     }
 }
 
-/// The lowest and the highest number that workers have seen.
-struct Seen {
+/// The lowest and the highest number that workers have noted.
+struct Ends {
     lowest: AtomicUsize,
     highest: AtomicUsize,
 }
 
-impl Seen {
+impl Ends {
     const fn none() -> Self {
         Self { lowest: AtomicUsize::new(usize::MAX), highest: AtomicUsize::new(0) }
     }
@@ -91,7 +91,7 @@ impl Seen {
         self.highest.fetch_max(highest, Ordering::Relaxed);
     }
 
-    /// `None` if nothing was seen.
+    /// `None` if nothing was noted.
     fn edges(&self) -> Option<Edges> {
         let (lowest, highest) = (self.lowest.load(Ordering::Relaxed), self.highest.load(Ordering::Relaxed));
         (lowest <= highest).then_some((lowest, highest + 1))
@@ -103,8 +103,8 @@ struct Look {
     mask: View,
     /// As in a [`Band`].
     last: usize,
-    positions: Seen,
-    diagonals: Seen,
+    positions: Ends,
+    diagonals: Ends,
 }
 
 /// Positions that are looked at together: a vector of them.
@@ -132,7 +132,8 @@ impl Look {
         // callers name positions below that. F16 values are adjacent (layout of the slot) and aligned
         // (validation).
         let shows = |p: &usize| unsafe { row.add(*p).read() != HIDDEN };
-        // SAFETY: as many positions from `p` on are below `n` where this is called.
+        // SAFETY: 64 positions from `p` on are below `n`: those that end at `end`, which is at most `n`; and
+        // those from `start` on, of which the last one is at most `last`.
         let hides_from = |p: usize| unsafe { hides_all::<H>(row.add(p)) };
         let (mut start, mut end) = (0, n);
         while end >= TOGETHER && hides_from(end - TOGETHER) {
