@@ -269,6 +269,12 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// compiler must not put off a conversion until two ways of the program meet, and bring the `Q` there.
     #[inline(always)]
     fn settle() {}
+    /// `x`, computed by now: the compiler must not put off the conversion of a [`Hvx::Q`] until after a call
+    /// or a check that may panic, and keep the `Q` in memory meanwhile.
+    #[inline(always)]
+    fn pin(x: Self::F) -> Self::F {
+        x
+    }
     /// a / b, correctly rounded. (A back end without division may be off by an ulp and must say so.)
     fn div(a: Self::F, b: Self::F) -> Self::F;
     /// a if a > b, else b: the second operand where they compare equal or unordered.

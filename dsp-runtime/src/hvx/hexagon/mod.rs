@@ -298,6 +298,17 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn pin(mut x: V) -> V {
+        if float::HIDDEN_BITS {
+            // The compiler does not move assembly, and does not know that it leaves `x` as it is.
+            // SAFETY: the assembly is a comment: it touches no memory and no flags, and leaves its register
+            // as it was.
+            unsafe { core::arch::asm!("// {}", inout(vreg) x, options(nomem, nostack, preserves_flags)) };
+        }
+        x
+    }
+
+    #[inline(always)]
     fn swap_lanes<const N: usize>(x: V) -> V {
         // Byte p takes from byte p ^ control.
         hvx!(q6_v_vdelta_vv(x, Self::splat_b(4 * N as u8)))

@@ -160,7 +160,7 @@ impl Attend<'_> {
         let mut scores = [H::splat(0.0); R];
         for (score, x) in scores.iter_mut().zip(x) {
             let (even, odd) = K::end(x);
-            *score = H::add_ieee(even, odd);
+            *score = H::pin(H::add_ieee(even, odd));
         }
         H::settle();
         // SAFETY: `staged` is the tile of K as its format stages it (the caller's contract, point 1).
@@ -282,6 +282,7 @@ impl Attend<'_> {
         let Some(view) = self.mask::<C>() else {
             return math::or_infinity::<H>(x, x);
         };
+        let x = H::pin(x);
         if seen.0 < seen.1 {
             mask.read::<H>(view, query, batch, start, seen);
         }
