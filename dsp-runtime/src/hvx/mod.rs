@@ -269,8 +269,9 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// compiler must not put off a conversion until two ways of the program meet, and bring the `Q` there.
     #[inline(always)]
     fn settle() {}
-    /// `x`, computed by now: the compiler must not put off the conversion of a [`Hvx::Q`] until after a call
-    /// or a check that may panic, and keep the `Q` in memory meanwhile.
+    /// `x`, computed by now: the compiler must not put off the conversion of a [`Hvx::Q`] until after a call,
+    /// after a check that may panic or until two ways of the program meet, and keep the `Q` in memory
+    /// meanwhile.
     #[inline(always)]
     fn pin(x: Self::F) -> Self::F {
         x

@@ -124,8 +124,7 @@ fn softmax<H: Hvx>(x: &Values, n: usize, y: &mut Values) {
         let e = H::select_gt(H::splat((n - v * LANES) as f32), lane, e, H::splat(0.0));
         // SAFETY: `y` is an array of 32 floats, which are 128 bytes.
         unsafe { H::store(y.as_mut_ptr(), e) };
-        sum = H::add(sum, e);
-        H::settle();
+        sum = H::pin(H::add(sum, e));
     }
     let inverse = 1.0 / H::sum(sum);
     y.0[..n].iter_mut().for_each(|e| *e *= inverse);

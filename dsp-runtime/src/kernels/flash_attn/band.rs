@@ -10,13 +10,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use hexflash_abi::Fault;
 
+use super::{HIDDEN, hidden_halves};
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker, Workers};
 use crate::vtcm::VtcmPlan;
-
-/// -infinity, as bits of f16.
-const HIDDEN: u16 = 0xfc00;
 
 /// Positions outside of which queries see nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +114,8 @@ const TOGETHER: usize = 2 * LANES;
 /// `halves` is valid for reading 64 of them.
 #[inline(always)]
 unsafe fn hides_all<H: Hvx>(halves: *const u16) -> bool {
-    let hidden = H::splat_i((u32::from(HIDDEN) << 16 | u32::from(HIDDEN)) as i32);
     // SAFETY: 64 halves are the 128 bytes that are read (the caller's contract).
-    let others = H::words(H::xor_b(unsafe { H::load_b(halves.cast()) }, H::bytes(hidden)));
+    let others = H::words(H::xor_b(unsafe { H::load_b(halves.cast()) }, hidden_halves::<H>()));
     let others = H::or_i(H::and_i(others, H::splat_i(0xffff)), H::shr_i::<16>(others));
     H::max_lane(H::to_float(others)) == 0.0
 }

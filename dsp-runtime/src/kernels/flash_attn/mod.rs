@@ -74,7 +74,7 @@ use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 use self::band::Band;
 use self::format::Format;
 use super::{Damage, OpRun, Variant};
-use crate::hvx::{LANES, VectorPtr};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::memory::View;
 use crate::plan::{OpShapes, Resources};
 use crate::pool::{Kernel, Workers};
@@ -111,6 +111,15 @@ mod state {
     pub const VALUES: usize = 4;
     /// Vectors before what was found.
     pub const FOUND: usize = HIGHEST;
+}
+
+/// What a mask holds where a query sees nothing: -infinity, as bits of f16.
+const HIDDEN: u16 = 0xfc00;
+
+/// [`HIDDEN`] in all 64 halves of a vector.
+#[inline(always)]
+fn hidden_halves<H: Hvx>() -> H::B {
+    H::bytes(H::splat_i((u32::from(HIDDEN) << 16 | u32::from(HIDDEN)) as i32))
 }
 
 /// Where caches of `n` positions have a position: KV rings start again at their end.

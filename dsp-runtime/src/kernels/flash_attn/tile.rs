@@ -25,7 +25,7 @@ pub(super) struct MaskTile {
     lanes: [f32; LANES],
     /// Whether it hides any of them.
     hides: bool,
-    /// A bit for each row of the unit from which the mask hides positions that it would see else.
+    /// A bit for each row of the unit from which the mask hides positions that it would otherwise see.
     holes: u32,
 }
 
@@ -162,7 +162,6 @@ impl Attend<'_> {
             let (even, odd) = K::end(x);
             *score = H::pin(H::add_ieee(even, odd));
         }
-        H::settle();
         // SAFETY: `staged` is the tile of K as its format stages it (the caller's contract, point 1).
         unsafe { self.keys::<C>().complete_scores::<H, R>(staged, d, steps, &mut scores) };
         scores

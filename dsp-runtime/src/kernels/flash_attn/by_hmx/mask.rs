@@ -13,8 +13,8 @@ use super::layout::{KEY_TILES, PART, Places, STAGED};
 use super::turn::{Pass, Turn, WEIGHTS};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, VectorPtr, math};
-use crate::kernels::flash_attn::TILE;
 use crate::kernels::flash_attn::format::q8_0::{GROUP_VECTORS, SCALES_AT};
+use crate::kernels::flash_attn::{TILE, hidden_halves};
 use crate::memory::View;
 use crate::pool::Worker;
 
@@ -23,8 +23,6 @@ const ROW_BYTES: usize = KEY_TILES * TILE * size_of::<u16>();
 const ROW_VECTORS: usize = ROW_BYTES / VECTOR_BYTES;
 /// Rows of the mask that a worker looks at together.
 const CHUNK: usize = STAGED / ROW_VECTORS;
-/// -infinity, twice.
-const HIDDEN: i32 = 0xfc00_fc00_u32 as i32;
 
 /// A part's rows of the mask lie in a place for keys, first as they come, then as floats: a vector per key
 /// tile.
@@ -144,7 +142,7 @@ impl Turn<'_> {
                 for (v, shown) in shown.iter_mut().enumerate() {
                     // SAFETY: a chunk has so many rows of `ROW_VECTORS`.
                     let halves = unsafe { staged.load_b::<H>(row * ROW_VECTORS + v) };
-                    *shown = H::or_i(*shown, H::words(H::xor_b(halves, H::bytes(H::splat_i(HIDDEN)))));
+                    *shown = H::or_i(*shown, H::words(H::xor_b(halves, hidden_halves::<H>())));
                 }
             }
         }

@@ -105,11 +105,9 @@ impl Scores {
         };
         let second = H::splat(SECOND_PART);
         let both = [(one.0, two.0), (one.1, two.1)];
-        let product = |(one, two)| H::mul_ieee(H::add_ieee(one, H::mul_ieee(two, second)), factors);
-        let products = both.map(product);
         // What follows may be a call.
-        H::settle();
-        (products, factors)
+        let product = |(one, two)| H::pin(H::mul_ieee(H::add_ieee(one, H::mul_ieee(two, second)), factors));
+        (both.map(product), factors)
     }
 }
 
@@ -133,9 +131,6 @@ impl Pass<'_> {
     /// What the mask is multiplied with for a row.
     #[inline(always)]
     fn slope<H: Hvx>(&self, row: &Row<H>) -> H::F {
-        if self.of.params.max_bias == 0.0 {
-            return H::splat(LOG2_E);
-        }
         let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], row.query.head);
         H::mul_ieee(slope, H::splat(LOG2_E))
     }

@@ -51,10 +51,9 @@ unsafe fn weighted<H: Hvx, const B: usize>(
     let mut floats = [[H::splat(0.0); B]; GROUP];
     for (floats, sums) in floats.iter_mut().zip(sums) {
         for (float, sum) in floats.iter_mut().zip(sums) {
-            *float = H::float(sum);
+            *float = H::pin(H::float(sum));
         }
     }
-    H::settle();
     floats
 }
 

@@ -91,8 +91,7 @@ impl Chunk<'_> {
                 *square = H::add_q(*square, H::mul_q(change, change));
             }
         }
-        let squares = [H::float(squares[0]), H::float(squares[1])];
-        H::settle();
+        let squares = squares.map(|square| H::pin(H::float(square)));
         for (j, square) in squares.into_iter().enumerate() {
             let (scale, v) = (Scale::<H>::of(square), block + j);
             // SAFETY: `down` has `vectors` vectors (the caller's contract).
@@ -117,8 +116,7 @@ impl Chunk<'_> {
             let k = self.head.k.row(self.head.first + t).full::<H>(v);
             squares = H::add_q(squares, H::mul_q(k, k));
         }
-        let squares = H::float(squares);
-        H::settle();
+        let squares = H::pin(H::float(squares));
         let scale = Scale::<H>::of(squares);
         for pair in 0..self.padded() / 2 {
             let low = self.key_halves::<H>(2 * pair, v, scale);
