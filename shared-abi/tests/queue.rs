@@ -89,7 +89,7 @@ impl Memory {
     }
 }
 
-/// A message that names its length and number, which can be any.
+/// A message whose bytes depend on its length and its number. Every number is allowed.
 fn message(len: usize, number: u32) -> Vec<u8> {
     (0..len).map(|i| (i as u32 * 31 + len as u32 * 7).wrapping_add(number) as u8).collect()
 }

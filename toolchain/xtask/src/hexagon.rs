@@ -299,21 +299,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Compiles, links and checks what is made for an architecture.
+/// Makes the products of an architecture and tells where they are. Of an image it also tests the checks.
 fn make(toolchain: &Toolchain, arch: Arch, products: &[Product]) -> Result<()> {
     for &product in products {
         let file = build(toolchain, arch, product)?;
-        match product {
-            Product::Skel => {
-                skel::check(&file, arch.number().into(), SKEL_ENTRY)?;
-                disassembly::check(&file, arch)?;
-            }
-            Product::Image => {
-                disassembly::check_instructions(&file, arch)?;
-                planted::are_found(&file, arch)?;
-            }
-            // It computes nothing.
-            Product::Guest => {}
+        if product == Product::Image {
+            planted::are_found(&file, arch)?;
         }
         let size = fs::metadata(&file).map_or(0, |data| data.len());
         println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
@@ -331,7 +322,10 @@ pub fn toolchain(origin: Option<Origin>) -> Result<Toolchain> {
     })
 }
 
-/// Compiles and links; gives the file.
+/// Compiles, links and checks a product; gives its file.
+///
+/// Every caller needs the checks: the packets of code that loses bits of floats would mean nothing, and its
+/// results would be wrong.
 pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<PathBuf> {
     let root = process::workspace_root()?;
     let out = output_dir(&root)?;
@@ -345,6 +339,15 @@ pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<Path
             "the linker's message above names the symbol or section",
         )
     })?;
+    match product {
+        Product::Skel => {
+            skel::check(&file, arch.number().into(), SKEL_ENTRY)?;
+            disassembly::check(&file, arch)?;
+        }
+        Product::Image => disassembly::check_instructions(&file, arch)?,
+        // It computes nothing.
+        Product::Guest => {}
+    }
     Ok(file)
 }
 

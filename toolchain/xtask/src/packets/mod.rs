@@ -19,7 +19,6 @@ use std::process::Command;
 use clap::ValueEnum;
 use regex::Regex;
 
-use crate::disassembly;
 use crate::emulator;
 use crate::failure::{Failure, Result};
 use crate::hexagon::{self, Arch, Product};
@@ -157,8 +156,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             continue;
         }
         let image = hexagon::build(&toolchain, build.arch(), Product::Image)?;
-        // What code takes that loses bits of floats says nothing.
-        disassembly::check_instructions(&image, build.arch())?;
         let counted = |case: &Case| build.counts(case) && !(arguments.quick && case.long());
         for case in chosen.iter().filter(|case| counted(case)) {
             let (workers, _) = if case.parts.is_empty() {

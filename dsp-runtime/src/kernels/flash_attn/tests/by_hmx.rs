@@ -2,7 +2,6 @@
 
 use hexflash_abi::Fault;
 
-use super::super::HIDDEN;
 use super::*;
 use crate::plan::Units;
 
@@ -215,6 +214,9 @@ fn results_stay_in_range_and_keep_their_bits() {
 fn nan_rows(y: &[f32]) -> Vec<bool> {
     y.chunks_exact(64).map(|row| row.iter().any(|x| x.is_nan())).collect()
 }
+
+/// f16 bits of -infinity.
+const HIDDEN: u16 = 0xfc00;
 
 /// What a mask hides from all has no influence. A key that it hides from some is not there for them; a value
 /// that it shows to any is.
