@@ -11,7 +11,7 @@
 //! end's instructions, by [`Isa::run`]. No `#[cfg]` is needed in a kernel. The Hexagon back end implements
 //! the same trait with HVX instructions.
 
-#[cfg(any(all(target_arch = "x86_64", not(fuzzing)), target_arch = "aarch64"))]
+#[cfg(any(vectors_avx2, vectors_avx512, target_arch = "aarch64"))]
 #[macro_use]
 mod chunks;
 mod choose;
@@ -32,7 +32,7 @@ pub mod sin_cos;
 #[cfg(test)]
 mod tests;
 pub mod transpose;
-#[cfg(all(target_arch = "x86_64", not(fuzzing)))]
+#[cfg(any(vectors_avx2, vectors_avx512))]
 pub mod x86;
 
 use half::f16;
@@ -791,12 +791,11 @@ pub enum Isa {
     /// HVX, of the version that the crate was compiled for.
     #[cfg(target_arch = "hexagon")]
     Hexagon,
-    /// AVX2, with the proof that the processor has it. (Fuzz targets do without: kernels are the same, and it
-    /// would take three times as long to compile them with a sanitizer's checks.)
-    #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
+    /// AVX2, with the proof that the processor has it. (The build script chooses what is compiled.)
+    #[cfg(vectors_avx2)]
     Avx2(x86::HasAvx2),
     /// AVX-512 F, BW, VL and VNNI, with the proof that the processor has them.
-    #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
+    #[cfg(vectors_avx512)]
     Avx512(x86::HasAvx512),
     /// NEON.
     #[cfg(target_arch = "aarch64")]
@@ -819,15 +818,14 @@ impl Isa {
     /// The instruction sets of this processor, the best one last.
     #[cfg(feature = "host")]
     pub fn available() -> impl Iterator<Item = Self> {
-        #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
-        let vectors = [x86::HasAvx2::detect().map(Self::Avx2), x86::HasAvx512::detect().map(Self::Avx512)];
-        #[cfg(target_arch = "aarch64")]
-        let vectors = [Some(Self::Neon)];
-        #[cfg(any(
-            not(any(target_arch = "x86_64", target_arch = "aarch64")),
-            all(target_arch = "x86_64", fuzzing)
-        ))]
-        let vectors = [None];
+        let vectors: [Option<Self>; _] = [
+            #[cfg(vectors_avx2)]
+            x86::HasAvx2::detect().map(Self::Avx2),
+            #[cfg(vectors_avx512)]
+            x86::HasAvx512::detect().map(Self::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            Some(Self::Neon),
+        ];
         core::iter::once(Self::Portable).chain(vectors.into_iter().flatten())
     }
 
@@ -840,9 +838,9 @@ impl Isa {
             Self::Qf32 => "portable, qf32",
             #[cfg(target_arch = "hexagon")]
             Self::Hexagon => "hvx",
-            #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
+            #[cfg(vectors_avx2)]
             Self::Avx2(_) => "avx2",
-            #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
+            #[cfg(vectors_avx512)]
             Self::Avx512(_) => "avx512-vnni",
             #[cfg(target_arch = "aarch64")]
             Self::Neon => "neon",
@@ -860,10 +858,10 @@ impl Isa {
             #[cfg(target_arch = "hexagon")]
             Self::Hexagon => work.with::<hexagon::Hexagon>(),
             // SAFETY: the variant's field proves that the processor has AVX2.
-            #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
+            #[cfg(vectors_avx2)]
             Self::Avx2(_) => unsafe { x86::run_avx2(work) },
             // SAFETY: the variant's field proves that the processor has AVX-512 F, BW, VL and VNNI.
-            #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
+            #[cfg(vectors_avx512)]
             Self::Avx512(_) => unsafe { x86::run_avx512(work) },
             #[cfg(target_arch = "aarch64")]
             Self::Neon => neon::run_neon(work),

@@ -238,9 +238,9 @@ fn run_dispatches_to_the_back_end_that_it_names() {
     for isa in Isa::available() {
         let want = match isa {
             Isa::Portable => "::Portable",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors_avx2)]
             Isa::Avx2(_) => "::Avx2",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors_avx512)]
             Isa::Avx512(_) => "::Avx512",
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => "::Neon",

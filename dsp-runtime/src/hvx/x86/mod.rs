@@ -5,7 +5,9 @@
 //! unordered, `cvtps2dq` rounds to nearest even (the rounding mode is never changed), and nothing is
 //! contracted to FMA.
 
+#[cfg(vectors_avx2)]
 mod avx2;
+#[cfg(vectors_avx512)]
 mod avx512;
 
 use core::arch::x86_64::*;
@@ -13,14 +15,16 @@ use core::arch::x86_64::*;
 use super::WithHvx;
 
 /// Proof that the processor and the operating system have all that [`run_avx2`] needs.
+#[cfg(vectors_avx2)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HasAvx2(());
 
 /// Proof that the processor and the operating system have all that [`run_avx512`] needs.
+#[cfg(vectors_avx512)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HasAvx512(());
 
-#[cfg(feature = "host")]
+#[cfg(all(vectors_avx2, feature = "host"))]
 impl HasAvx2 {
     /// Asks the processor.
     pub fn detect() -> Option<Self> {
@@ -28,7 +32,7 @@ impl HasAvx2 {
     }
 }
 
-#[cfg(feature = "host")]
+#[cfg(all(vectors_avx512, feature = "host"))]
 impl HasAvx512 {
     /// Asks the processor.
     pub fn detect() -> Option<Self> {
@@ -44,6 +48,7 @@ impl HasAvx512 {
 ///
 /// # Safety
 /// The processor has AVX2.
+#[cfg(vectors_avx2)]
 #[target_feature(enable = "avx2")]
 pub unsafe fn run_avx2<W: WithHvx>(work: W) -> W::Output {
     work.with::<avx2::Avx2>()
@@ -53,6 +58,7 @@ pub unsafe fn run_avx2<W: WithHvx>(work: W) -> W::Output {
 ///
 /// # Safety
 /// The processor has AVX-512 F, BW, VL and VNNI.
+#[cfg(vectors_avx512)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn run_avx512<W: WithHvx>(work: W) -> W::Output {
     work.with::<avx512::Avx512>()
