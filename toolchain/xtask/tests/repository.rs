@@ -13,7 +13,6 @@
 //!
 //! So `model/arch/NAME.rs` is a file to be added to `host-runtime/src/model/arch`.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -132,35 +131,6 @@ fn every_relative_link_in_a_page_leads_somewhere() {
     }
     assert!(checked > 20, "{checked} links");
     assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
-}
-
-/// The names of tests in the lists of what to add: a text in backticks with four words or more.
-#[test]
-fn every_test_that_proves_an_addition_exists() {
-    let name = Regex::new("^[a-z0-9]+(_[a-z0-9]+){3,}$").unwrap();
-    let page = read(Path::new("docs/adding.md"));
-    let wanted: BTreeSet<_> = prose(&page)
-        .flat_map(|(_, line)| quoted(line))
-        .filter(|text| name.is_match(text))
-        .map(|test| format!("fn {test}("))
-        .collect();
-    assert!(wanted.len() > 5, "{wanted:?}");
-    let sources: Vec<_> = files("rs").iter().map(|file| read(file)).collect();
-    let missing: Vec<_> =
-        wanted.iter().filter(|test| !sources.iter().any(|source| source.contains(test.as_str()))).collect();
-    assert!(missing.is_empty(), "no such tests: {missing:?}");
-}
-
-/// An architecture made of blocks that exist touches few files. What its list names is what a stranger opens.
-#[test]
-fn an_architecture_names_at_most_three_product_files() {
-    let page = read(Path::new("docs/adding.md"));
-    let (_, section) = page.split_once("### Example: gemma3").unwrap();
-    let section = section.split("\n#").next().unwrap();
-    let paths: BTreeSet<_> =
-        prose(section).flat_map(|(_, line)| quoted(line)).filter(|text| is_path(text)).collect();
-    let files: BTreeSet<_> = paths.iter().filter(|path| path.ends_with(".rs")).collect();
-    assert!((2..=3).contains(&files.len()), "{files:?}");
 }
 
 /// Tables (lines that begin and end with a bar) and lines with an address may be wider, because they cannot
