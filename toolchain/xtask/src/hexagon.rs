@@ -4,6 +4,10 @@
 //! a skel under the emulator. A crate is compiled to an archive and linked here by hand: as a `cdylib` it
 //! would crash the compiler, and the link has its own rules (`linker/`).
 //!
+//! A build ends when a product is linked and, if it is a skel, has the shape that a DSP loads. What the
+//! compiler made of the code is looked at apart (`--check`): that reads a disassembly as text, and depends on
+//! names of functions and on how the disassembler prints. Nobody who only needs an image shall depend on it.
+//!
 //! Each architecture has a target directory of its own. The flags differ, so in a shared one every change of
 //! architecture would rebuild `core` and all dependencies.
 
@@ -17,6 +21,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -62,9 +67,13 @@ pub struct Arguments {
     /// The compiler to use (the first of the two that is there, when not given)
     #[arg(long, value_enum)]
     toolchain: Option<Origin>,
-    /// Build the emulator's image of each architecture and no skel
+    /// Build (or check) the emulator's image of each architecture and no skel
     #[arg(long)]
     image: bool,
+    /// Build nothing, but check what the compiler made of the images and skels that were built: inner loops,
+    /// instructions that the architecture has not, and bits of floats that get lost
+    #[arg(long, conflicts_with = "toolchain")]
+    check: bool,
 }
 
 /// One architecture, or all of them.
@@ -274,42 +283,93 @@ impl fmt::Display for Arch {
     }
 }
 
-/// The verb: sets up, then compiles and links for each architecture.
+impl Arguments {
+    /// What is built or checked for an architecture.
+    fn products(&self, arch: Arch) -> &'static [Product] {
+        if self.image { &[Product::Image] } else { arch.products() }
+    }
+}
+
+/// The verb: sets up, then compiles and links for each architecture, or checks what was linked.
 pub fn run(arguments: &Arguments) -> Result<()> {
     setup::ensure(Set::Base)?;
     setup::ensure(Set::Hexagon)?;
+    if arguments.check {
+        return check(arguments);
+    }
     let toolchain = toolchain(arguments.toolchain)?;
     eprintln!("hexagon: using {toolchain}");
-    // The compiler optimises each archive as a whole, on one thread. Architectures that share one take turns.
+    side_by_side(arguments.arch.archs(), |arch| {
+        for &product in arguments.products(arch) {
+            let file = build(&toolchain, arch, product)?;
+            let size = fs::metadata(&file).map_or(0, |data| data.len());
+            println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
+        }
+        Ok(())
+    })
+}
+
+/// Does something for each architecture, on all processors. The compiler optimises an archive as a whole, on
+/// one thread; architectures that share one take turns.
+fn side_by_side(archs: &[Arch], work: impl Fn(Arch) -> Result<()> + Sync) -> Result<()> {
     let codes = Mutex::new(Code::ALL.iter());
     let lanes = thread::available_parallelism().map_or(1, usize::from);
-    let make_all = || loop {
+    let work_all = || loop {
         let next = codes.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some(&code) = next else { return Ok(()) };
-        for &arch in arguments.arch.archs().iter().filter(|arch| arch.code() == code) {
-            make(&toolchain, arch, if arguments.image { &[Product::Image] } else { arch.products() })?;
-        }
+        archs.iter().filter(|arch| arch.code() == code).try_for_each(|&arch| work(arch))?;
     };
     thread::scope(|scope| {
-        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(make_all)).collect();
+        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(work_all)).collect();
         lanes.into_iter().try_for_each(|lane| match lane.join() {
-            Ok(made) => made,
+            Ok(done) => done,
             Err(panic) => std::panic::resume_unwind(panic),
         })
     })
 }
 
-/// Makes the products of an architecture and tells where they are. Of an image it also tests the checks.
-fn make(toolchain: &Toolchain, arch: Arch, products: &[Product]) -> Result<()> {
-    for &product in products {
-        let file = build(toolchain, arch, product)?;
-        if product == Product::Image {
-            planted::are_found(&file, arch)?;
+/// Checks the disassembly of what was built, and by each image also the checks themselves. All that is found
+/// is printed.
+fn check(arguments: &Arguments) -> Result<()> {
+    let out = output_dir(&process::workspace_root()?)?;
+    let found = AtomicUsize::new(0);
+    side_by_side(arguments.arch.archs(), |arch| {
+        for &product in arguments.products(arch) {
+            let file = out.join(product.file(arch));
+            if !file.exists() {
+                return Err(Failure::unusable(
+                    format!("{} is not built", file.display()),
+                    "build it first: `cargo xtask hexagon` with the same --arch and --image",
+                ));
+            }
+            let flaws = match product {
+                Product::Skel => disassembly::check(&file, arch)?,
+                Product::Image => disassembly::check_instructions(&file, arch)?,
+                // It computes nothing.
+                Product::Guest => continue,
+            };
+            for flaw in &flaws {
+                println!("{arch}: {}: {flaw}", file.display());
+            }
+            found.fetch_add(flaws.len(), Ordering::Relaxed);
+            if flaws.is_empty() {
+                println!("{arch}: {}: nothing that must not be there", file.display());
+            } else {
+                println!("{arch}: see llvm-objdump-22 -d --mattr={} {}", arch.attributes(), file.display());
+            }
+            if product == Product::Image {
+                planted::are_found(&file, arch)?;
+            }
         }
-        let size = fs::metadata(&file).map_or(0, |data| data.len());
-        println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
+        Ok(())
+    })?;
+    match found.into_inner() {
+        0 => Ok(()),
+        flaws => Err(Failure::failed(
+            format!("{flaws} flaws in what the compiler made"),
+            "the lines above say where, and how to see it",
+        )),
     }
-    Ok(())
 }
 
 /// The compiler to use.
@@ -322,10 +382,7 @@ pub fn toolchain(origin: Option<Origin>) -> Result<Toolchain> {
     })
 }
 
-/// Compiles, links and checks a product; gives its file.
-///
-/// Every caller needs the checks: the packets of code that loses bits of floats would mean nothing, and its
-/// results would be wrong.
+/// Compiles and links a product, and checks the shape of a skel; gives its file.
 pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<PathBuf> {
     let root = process::workspace_root()?;
     let out = output_dir(&root)?;
@@ -339,14 +396,8 @@ pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<Path
             "the linker's message above names the symbol or section",
         )
     })?;
-    match product {
-        Product::Skel => {
-            skel::check(&file, arch.number().into(), SKEL_ENTRY)?;
-            disassembly::check(&file, arch)?;
-        }
-        Product::Image => disassembly::check_instructions(&file, arch)?,
-        // It computes nothing.
-        Product::Guest => {}
+    if product == Product::Skel {
+        skel::check(&file, arch.number().into(), SKEL_ENTRY)?;
     }
     Ok(file)
 }
