@@ -8,8 +8,8 @@
 //! to the bit (but for products of subnormals). The additional bits lie outside of the register: only float
 //! instructions see them, and whatever else reads it, a store, a permutation, a selection, a copy, reads
 //! another number. So everything here gives IEEE single to the outside, except
-//! [`Hvx::Q`](crate::hvx::Hvx::Q), which nothing but sums may touch. `cargo xtask hexagon` looks for values
-//! of this form that the compiler has moved.
+//! [`Hvx::Q`](crate::hvx::Hvx::Q), which nothing but sums may touch. `cargo xtask hexagon --check` looks
+//! for values of this form that the compiler has moved.
 //!
 //! Comparisons and maxima are exact; a NaN counts as larger than infinity (below v81). Division is a
 //! multiplication by a reciprocal.

@@ -148,8 +148,8 @@ pub(super) const fn wide_keys(d: usize) -> usize {
 
 /// The formats: of numbers, and of some whether they are rows rather than what our own caches have.
 ///
-/// In two parts, because LLVM makes a jump table of a choice between five, in which `cargo xtask hexagon`
-/// could not see which way leads where, and would refuse the code for v79.
+/// In two parts, because LLVM makes a jump table of a choice between five, in which
+/// `cargo xtask hexagon --check` could not see which way leads where, and would refuse the code for v79.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     F16 { rows: bool },
