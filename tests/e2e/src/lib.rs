@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the models of the repository, reference outputs, comparisons.
 
 pub mod lossy;
+pub mod near_tie;
 pub mod npy;
 pub mod reference;
 pub mod state;

@@ -10,24 +10,13 @@ use hexflash::speculation::Speculation;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::reference::DraftRounds;
-use hexflash_e2e::{Draft, Model, inproc, reference, report};
+use hexflash_e2e::{Draft, Model, inproc, near_tie, reference, report};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
 use crate::reference::Rounds;
 use crate::rounds::Compared;
-
-/// Distance of the two best logits up to which another choice counts as a near-tie. llama.cpp rounds
-/// activations to 8 bits in other places than we do for the quantized files: logits of the Q8_0 file, whose
-/// root mean square is 3.2, have an NMSE of 3.3e-5 to llama.cpp's (`cargo xtask compare-llama`). That is
-/// 0.018 for a logit and 0.026 for the distance of two, of which this is three times as much.
-fn near_tie(model: Model) -> f32 {
-    match model {
-        Model::F16 => 2e-3,
-        Model::Q8_0 | Model::Q4_0 => 8e-2,
-    }
-}
 
 /// Every round's drafts and accepted count.
 #[test]
@@ -47,7 +36,7 @@ fn rounds_are_llama_cpps_and_the_references() {
                     &mut engine,
                     (&case.prompt_ids, &case.ids),
                     &case.mtp[&length],
-                    near_tie(model),
+                    near_tie::bound(model),
                     &name,
                 );
             }
@@ -220,7 +209,7 @@ impl WithExperts {
     /// Drafts and accepted counts are the reference's; text and states are those of plain decoding.
     fn follow(&mut self, prompt: &[u32], ids: &[u32], rounds: &DraftRounds, drafts: u32, name: &str) {
         let Self { plain, engine, text, found } = self;
-        found.follow(engine, (prompt, ids), rounds, near_tie(Model::F16), name);
+        found.follow(engine, (prompt, ids), rounds, near_tie::bound(Model::F16), name);
         let off = &mut Speculation::off();
         let expected = fresh(plain, text, &greedy(), off, prompt, &limits(60));
         let state = closed(plain, 5);

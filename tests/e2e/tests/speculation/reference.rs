@@ -3,13 +3,10 @@
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::gguf::Gguf;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_e2e::{Draft, Model, best_two, inproc, reference, repo_file, report};
+use hexflash_e2e::{Draft, Model, best_two, inproc, near_tie, reference, repo_file, report};
 
 use crate::common::{fresh, greedy, limits, model_drafts, quick, text};
 use crate::rounds::Compared;
-
-/// Distance of the two best logits of the target up to which another choice counts as a near-tie.
-const NEAR_TIE: f32 = 2e-3;
 
 /// Every round's drafts and accepted count, on the F16 pair. Drafts have no logits to measure near-ties by,
 /// so a draft that differs is counted: at most a few per thousand may, where F16 caches round.
@@ -40,7 +37,7 @@ fn drafts_and_accepted_counts_are_the_references() {
                 let [best, second] = best_two(engine.logits(kept.min(accepted)));
                 let gap = best.1 - second.1;
                 report(format!("{place}: {kept} accepted instead of {accepted}, {gap:.5} apart"));
-                assert!(gap < NEAR_TIE, "{place}: not a near-tie");
+                assert!(gap <= near_tie::bound(Model::F16), "{place}: not a near-tie");
             }
             engine.commit(accepted as u32 + 1).unwrap();
             let next = case.ids.get(done + accepted);
@@ -65,10 +62,10 @@ fn a_dense_pair_with_a_window_drafts_as_the_references() {
     let engine = Engine::load_with(&target, Some(&draft), Box::new(inproc(quick())), &options, &image);
     let mut engine = engine.unwrap();
     for file in ["dflash-dense-f16", "dflash-dense-reference"] {
-        let mut found = Compared::default();
+        let (mut found, near_tie) = (Compared::default(), near_tie::bound(Model::F16));
         for (number, case) in reference::dense(file).cases.iter().enumerate() {
             let name = format!("{file}, case {number}");
-            found.follow(&mut engine, (&case.prompt_ids, &case.ids), case.rounds(), NEAR_TIE, &name);
+            found.follow(&mut engine, (&case.prompt_ids, &case.ids), case.rounds(), near_tie, &name);
         }
         report(format!("{file}: {found:?}"));
         found.assert_few();
