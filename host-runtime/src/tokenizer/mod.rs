@@ -8,9 +8,11 @@
 
 mod blanks;
 mod bpe;
+mod byte_tokens;
 mod bytes;
 mod eog;
 mod error;
+mod merge;
 mod pre;
 mod spec;
 mod specials;

@@ -1,61 +1,51 @@
 //! SentencePiece's BPE, as model files with `tokenizer.ggml.model` "llama" have it: the characters of a text
 //! are merged by the scores of the tokens that they give, and what no token expresses becomes bytes.
 //!
-//! The `tokenizers` library has no such algorithm. It needs a list of merges, which these files do not have:
-//! here any two neighbours merge whose texts together are a token, even where one of them is none, and of
-//! equal scores the leftmost goes first. Blanks are written U+2581, so that they can be parts of tokens.
+//! Such files have no list of merges: any two neighbours merge whose texts together are a token, even where
+//! one of them is none, and of equal scores the leftmost goes first. Blanks are written U+2581, so that they
+//! can be parts of tokens.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
+use super::blanks;
+use super::byte_tokens::ByteTokens;
 use super::error::TokenizerError;
-use super::{blanks, shown};
+use super::merge::{Merger, Symbol};
 
 /// A vocabulary with scores.
 pub(super) struct Spm {
     ids: HashMap<String, u32>,
     /// By id, the higher the earlier; no -0.
     scores: Vec<f32>,
-    /// The tokens of bytes, where there are some.
-    bytes: [Option<u32>; 256],
+    bytes: ByteTokens,
     /// Whether text begins with a blank that is not in it.
     blank_first: bool,
 }
 
-/// A run of characters; the first of those that were merged stands for all.
+/// The score of a token; pairs with higher ones merge first.
 #[derive(Clone, Copy)]
-struct Symbol {
-    start: usize,
-    /// Bytes; 0 once it belongs to another symbol.
-    len: usize,
-    previous: Option<usize>,
-    next: Option<usize>,
-}
+struct Score(f32);
 
-/// Two neighbours that are a token together.
-#[derive(Clone, Copy, PartialEq)]
-struct Pair {
-    score: f32,
-    left: usize,
-    right: usize,
-    /// Bytes of both when they were found; another sum means that one of them has changed.
-    len: usize,
-}
-
-impl Eq for Pair {}
-
-impl Ord for Pair {
-    /// The greatest pair is merged first: that with the highest score, of equal ones the leftmost.
+impl Ord for Score {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left)).then(self.len.cmp(&other.len))
+        self.0.total_cmp(&other.0)
     }
 }
 
-impl PartialOrd for Pair {
+impl PartialOrd for Score {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
+
+impl PartialEq for Score {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Score {}
 
 impl Spm {
     /// Checks the scores, one per token, and builds the algorithm. With `blank_first` text begins with a
@@ -72,7 +62,7 @@ impl Spm {
         if let Some((id, &found)) = (0..).zip(scores).find(|(_, score)| !score.is_finite()) {
             return Err(TokenizerError::Score { id, found: found.to_string() });
         }
-        let bytes = std::array::from_fn(|byte| ids.get(&blanks::byte_name(byte as u8)).copied());
+        let bytes = ByteTokens::new(|byte| ids.get(&blanks::byte_name(byte)).copied());
         // 0 for -0: they are equal scores.
         let scores = scores.iter().map(|score| score + 0.0).collect();
         Ok(Self { ids, scores, bytes, blank_first })
@@ -87,65 +77,28 @@ impl Spm {
     pub(super) fn encode(&self, text: &str, first: bool, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         let blank = if first && self.blank_first { blanks::BLANK } else { "" };
         let spelled = format!("{blank}{}", blanks::spell(text));
-        for part in self.merge(&spelled) {
-            match self.ids.get(part) {
-                Some(&id) => out.push(id),
-                None => {
-                    for byte in part.bytes() {
-                        let unencodable = || TokenizerError::Unencodable { byte, word: shown(part) };
-                        out.push(self.bytes[usize::from(byte)].ok_or_else(unencodable)?);
-                    }
-                }
+        for symbol in self.merge(&spelled).symbols() {
+            let part = symbol.of(&spelled);
+            match symbol.id.or_else(|| self.id_of(part)) {
+                Some(id) => out.push(id),
+                None => self.bytes.append(part, out)?,
             }
         }
         Ok(())
     }
 
-    /// The parts of `text`, in order: tokens, and characters that are none.
-    fn merge<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
-        let mut symbols: Vec<Symbol> = Vec::with_capacity(text.len());
-        for (i, (start, c)) in text.char_indices().enumerate() {
-            symbols.push(Symbol {
-                start,
-                len: c.len_utf8(),
-                previous: i.checked_sub(1),
-                next: Some(i + 1).filter(|_| start + c.len_utf8() < text.len()),
-            });
-        }
-        let mut pairs = BinaryHeap::with_capacity(symbols.len());
-        for right in 1..symbols.len() {
-            pairs.extend(self.pair(text, &symbols, Some(right - 1), Some(right)));
-        }
-        while let Some(Pair { left, right, len, .. }) = pairs.pop() {
-            let (first, second) = (symbols[left], symbols[right]);
-            if first.len == 0 || second.len == 0 || first.len + second.len != len {
-                continue;
-            }
-            symbols[left] = Symbol { len, next: second.next, ..first };
-            symbols[right].len = 0;
-            if let Some(next) = second.next {
-                symbols[next].previous = Some(left);
-            }
-            pairs.extend(self.pair(text, &symbols, first.previous, Some(left)));
-            pairs.extend(self.pair(text, &symbols, Some(left), second.next));
-        }
-        // Merged symbols have no length, and the others follow each other.
-        symbols.into_iter().filter(|s| s.len > 0).map(|s| &text[s.start..s.start + s.len])
+    /// The symbols of `text`: tokens, and characters that are none or have not merged.
+    fn merge(&self, text: &str) -> Merger<Score> {
+        let mut merger = Merger::new();
+        text.chars().for_each(|c| merger.push(c.len_utf8(), None));
+        merger.merge(|left, right| self.rule(text, left, right));
+        merger
     }
 
-    /// Two neighbours, if there are two and they are a token together.
-    fn pair(
-        &self,
-        text: &str,
-        symbols: &[Symbol],
-        left: Option<usize>,
-        right: Option<usize>,
-    ) -> Option<Pair> {
-        let (left, right) = (left?, right?);
-        let len = symbols[left].len + symbols[right].len;
-        let start = symbols[left].start;
-        let id = *self.ids.get(&text[start..start + len])?;
-        Some(Pair { score: self.scores[id as usize], left, right, len })
+    /// Score and token of two neighbours that are a token together.
+    fn rule(&self, text: &str, left: &Symbol, right: &Symbol) -> Option<(Score, u32)> {
+        let id = self.id_of(left.with(right, text))?;
+        Some((Score(self.scores[id as usize]), id))
     }
 }
 
@@ -161,7 +114,7 @@ mod tests {
     }
 
     fn parts<'t>(spm: &Spm, text: &'t str) -> Vec<&'t str> {
-        spm.merge(text).collect()
+        spm.merge(text).symbols().map(|symbol| symbol.of(text)).collect()
     }
 
     #[test]
