@@ -130,10 +130,4 @@ pub enum TokenizerError {
         /// Where splitting stopped.
         offset: usize,
     },
-    /// The BPE library refused.
-    #[error("byte-pair encoding failed: {cause}; report this with the model's name")]
-    Bpe {
-        /// The library's message on one line.
-        cause: String,
-    },
 }

@@ -66,7 +66,7 @@ impl<P: Ord> PartialEq for Pair<P> {
 
 impl<P: Ord> Eq for Pair<P> {}
 
-/// A text while it is merged.
+/// A text while it is merged. Its memory serves one text after the other.
 pub(super) struct Merger<P> {
     symbols: Vec<Symbol>,
     pairs: BinaryHeap<Pair<P>>,
@@ -76,6 +76,11 @@ impl<P: Ord> Merger<P> {
     /// No text yet.
     pub(super) fn new() -> Self {
         Self { symbols: Vec::new(), pairs: BinaryHeap::new() }
+    }
+
+    /// Begins another text.
+    pub(super) fn clear(&mut self) {
+        self.symbols.clear();
     }
 
     /// Appends `len` bytes of text, at least one, as a symbol.

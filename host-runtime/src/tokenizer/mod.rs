@@ -14,13 +14,14 @@ mod eog;
 mod error;
 mod merge;
 mod pre;
+mod ranks;
 mod spec;
 mod specials;
 mod spm;
 mod stream;
 mod words;
 
-use tokenizers::models::bpe::Vocab;
+use std::collections::HashMap;
 
 pub use self::eog::EogSet;
 pub use self::error::TokenizerError;
@@ -36,6 +37,9 @@ use self::spm::Spm;
 const MAX_TOKENS: usize = 1 << 24;
 /// Characters of a word shown in a message.
 const SHOWN_CHARS: usize = 20;
+
+/// Ids of tokens by their texts.
+type Vocab = HashMap<String, u32>;
 
 /// Ids of the tokens with a role, as far as the model has them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -120,9 +124,8 @@ impl Kind {
         Ok(match self {
             Self::Merges(pre) => Algorithm::Merges(Box::new(MergeBpe::new(vocab, &spec.merges, *pre)?)),
             Self::SentencePiece => {
-                let (ids, tokens) = (vocab.into_iter().collect(), spec.tokens.len());
-                let blank_first = spec.add_space_prefix.unwrap_or(true);
-                Algorithm::SentencePiece(Box::new(Spm::new(ids, &spec.scores, tokens, blank_first)?))
+                let (tokens, blank_first) = (spec.tokens.len(), spec.add_space_prefix.unwrap_or(true));
+                Algorithm::SentencePiece(Box::new(Spm::new(vocab, &spec.scores, tokens, blank_first)?))
             }
         })
     }
@@ -136,7 +139,7 @@ impl Kind {
     }
 }
 
-/// A loaded vocabulary. Shared freely between threads; encoding may keep a cache of words behind a lock.
+/// A loaded vocabulary. Shared freely between threads, as nothing in it changes.
 pub struct Tokenizer {
     algorithm: Algorithm,
     specials: SpecialMatcher,

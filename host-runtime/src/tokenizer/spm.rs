@@ -6,16 +6,15 @@
 //! can be parts of tokens.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
-use super::blanks;
 use super::byte_tokens::ByteTokens;
 use super::error::TokenizerError;
 use super::merge::{Merger, Symbol};
+use super::{Vocab, blanks};
 
 /// A vocabulary with scores.
 pub(super) struct Spm {
-    ids: HashMap<String, u32>,
+    ids: Vocab,
     /// By id, the higher the earlier; no -0.
     scores: Vec<f32>,
     bytes: ByteTokens,
@@ -51,7 +50,7 @@ impl Spm {
     /// Checks the scores, one per token, and builds the algorithm. With `blank_first` text begins with a
     /// blank, at its start and after special tokens.
     pub(super) fn new(
-        ids: HashMap<String, u32>,
+        ids: Vocab,
         scores: &[f32],
         tokens: usize,
         blank_first: bool,

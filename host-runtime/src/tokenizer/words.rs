@@ -3,7 +3,7 @@
 //! A model has one pattern, or several, each of which cuts what those before it have left. What lies between
 //! two matches of a pattern is a word as well.
 
-use tokenizers::utils::SysRegex;
+use fancy_regex::Regex;
 
 use super::TokenizerError;
 
@@ -160,14 +160,14 @@ impl Words {
     )]
     pub(super) fn splitter(self) -> Splitter {
         // The patterns are constants, and a test compiles each.
-        let compile = |pattern: String| SysRegex::new(&pattern).expect("constant pattern compiles");
+        let compile = |pattern: String| Regex::new(&pattern).expect("constant pattern compiles");
         Splitter { stages: self.patterns().into_iter().map(compile).collect() }
     }
 }
 
 /// Compiled splitting rules.
 pub(super) struct Splitter {
-    stages: Vec<SysRegex>,
+    stages: Vec<Regex>,
 }
 
 impl Splitter {
@@ -183,22 +183,22 @@ impl Splitter {
 
 /// Cuts `text`, which begins at byte `at`, by one stage after the other.
 fn cut<'t>(
-    stages: &[SysRegex],
+    stages: &[Regex],
     text: &'t str,
     at: usize,
     word: &mut dyn FnMut(&'t str) -> Result<(), TokenizerError>,
 ) -> Result<(), TokenizerError> {
     let Some((regex, later)) = stages.split_first() else { return word(text) };
     let mut end = 0;
-    for (start, stop) in regex.find_iter(text) {
-        if start != end {
+    // The matcher has limits, beyond which it gives an error instead of a match.
+    for found in regex.find_iter(text).map_while(Result::ok) {
+        if found.start() != end {
             return Err(TokenizerError::Split { offset: at + end });
         }
-        cut(later, &text[start..stop], at + start, word)?;
-        end = stop;
+        cut(later, found.as_str(), at + end, word)?;
+        end = found.end();
     }
-    // Every character is matched by some alternative. The library ends its iterator silently when the matcher
-    // runs into its limits, so a gap is that, and the rest would be lost or be one huge word.
+    // Every character is matched by some alternative, so what is left is what the matcher gave up on.
     if end == text.len() { Ok(()) } else { Err(TokenizerError::Split { offset: at + end }) }
 }
 

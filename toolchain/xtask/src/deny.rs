@@ -18,7 +18,8 @@ pub const VERSION: &str = "0.20.2";
 const WORKSPACES: [&str; 3] = [".", "tests/oracle", "tests/fuzz"];
 
 /// Entries of `deny.toml` that only some of the workspaces need.
-const NOT_EVERYWHERE: [&str; 3] = ["unmatched-skip", "unnecessary-skip", "unused-wrapper"];
+const NOT_EVERYWHERE: [&str; 4] =
+    ["unmatched-skip", "unmatched-skip-root", "unnecessary-skip", "unused-wrapper"];
 
 /// Whether there is a cargo-deny that knows what `deny.toml` says.
 pub fn is_present() -> bool {
