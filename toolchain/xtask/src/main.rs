@@ -9,6 +9,7 @@
 mod apt;
 mod arch_object;
 mod arm64;
+mod check;
 mod clients;
 mod deny;
 mod disassembly;
@@ -37,6 +38,7 @@ mod skel;
 mod soak;
 mod steps;
 mod suite;
+mod table;
 mod test;
 mod toolchain;
 mod upstream;
@@ -56,7 +58,9 @@ struct Arguments {
 enum Verb {
     /// Install what is missing to build and test, and say what is done
     Setup(setup::Arguments),
-    /// Run the checks that CI runs, and list what failed at the end
+    /// Run what to look at after every change: format, lints, unit tests. Installs nothing
+    Check,
+    /// Run all that a change must pass, and list what failed at the end; with --full everything there is
     Test(test::Arguments),
     /// Run conformance cases on a device: each against ggml's own result
     Conformance(oracle::Arguments),
@@ -103,6 +107,7 @@ enum Verb {
 fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Setup(arguments) => setup::run(&arguments),
+        Verb::Check => check::run(),
         Verb::Test(arguments) => test::run(&arguments),
         Verb::Conformance(arguments) => oracle::run("conformance", &arguments),
         Verb::CompareLlama(arguments) => published::compare_llama(&arguments),

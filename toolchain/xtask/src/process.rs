@@ -38,9 +38,17 @@ pub fn target_dir(root: &Path) -> Result<PathBuf> {
     })
 }
 
+/// Chooses the vector back ends that kernels are compiled for (`dsp-runtime/build.rs`).
+pub const VECTORS: &str = "HEXFLASH_VECTORS";
+
 /// The cargo that runs this xtask, so that no step uses another toolchain than the caller's.
+///
+/// Kernels are compiled for all vector back ends unless the caller says otherwise: tests are of all that this
+/// processor has, and one verb after the other uses what the first has compiled.
 pub fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.env(VECTORS, env::var_os(VECTORS).unwrap_or_else(|| "all".into()));
+    command
 }
 
 /// Builds the checkout `root` for tests that start its programs.

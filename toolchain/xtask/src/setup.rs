@@ -278,6 +278,12 @@ impl Set {
         }
     }
 
+    /// Whether steps that need it may be left out on machines that do not have it. Nothing can be checked
+    /// without the others.
+    pub fn is_optional(self) -> bool {
+        !matches!(self, Self::Base | Self::Lint)
+    }
+
     fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }

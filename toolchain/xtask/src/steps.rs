@@ -1,10 +1,11 @@
 //! The table of what `cargo xtask test` runs: one entry per step, in order.
 //!
-//! To add a check, add an entry. A check that is a verb of this xtask is started with [`process::xtask`].
+//! To add a check, add an entry. A check that is a verb of this xtask is started with [`process::xtask`]. A
+//! step of [`Tier::Full`] says why a change does not wait for it.
 
 use crate::process;
 use crate::setup::Set;
-use crate::suite::{Place, Step};
+use crate::suite::{Place, Step, Tier};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,6 +18,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Lint],
         after: &[],
         place: Place::Own,
+        tier: Tier::Test,
+        found: "",
         command: || cargo("fmt --all --check"),
     },
     Step {
@@ -25,6 +28,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Lint],
         after: &[],
         place: Place::Workspace,
+        tier: Tier::Test,
+        found: "",
         command: || cargo("clippy --workspace --all-targets -- -D warnings"),
     },
     Step {
@@ -33,20 +38,13 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base],
         after: &[],
         place: Place::Workspace,
+        tier: Tier::Full("finds broken links between comments, which nobody runs"),
+        found: "",
         command: || {
             let mut command = cargo("doc --workspace --no-deps");
             command.env("RUSTDOCFLAGS", "-D warnings");
             command
         },
-    },
-    // `unit` takes longest and waits for images. What it runs is compiled while they are built.
-    Step {
-        name: "build",
-        about: "all tests compile, for the steps that run them",
-        needs: &[Set::Base],
-        after: &[],
-        place: Place::Workspace,
-        command: || cargo("test --workspace --no-run"),
     },
     Step {
         name: "deny",
@@ -54,6 +52,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Deny],
         after: &[],
         place: Place::Own,
+        tier: Tier::Full("depends on Cargo.lock alone, and compiles cargo-deny for minutes"),
+        found: "",
         command: || process::xtask(&["deny"]),
     },
     Step {
@@ -62,7 +62,19 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon],
         after: &[],
         place: Place::Own,
+        tier: Tier::Full("compiles kernels for five versions of Hexagon; `test` has v73"),
+        found: "",
         command: || process::xtask(&["hexagon"]),
+    },
+    Step {
+        name: "hexagon-check",
+        about: "instructions and hidden bits of what was built; planted faults are found",
+        needs: &[Set::Base, Set::Hexagon],
+        after: &["hexagon"],
+        place: Place::Own,
+        tier: Tier::Full("follows registers through the disassembly of all versions"),
+        found: "",
+        command: || process::xtask(&["hexagon", "--check"]),
     },
     Step {
         name: "emulator",
@@ -70,7 +82,26 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
         after: &["hexagon"],
         place: Place::Own,
+        tier: Tier::Full("compiles qemu, for four minutes the first time"),
+        found: "",
         command: || process::xtask(&["emulator"]),
+    },
+    Step {
+        name: "emulated",
+        about: "the tests that run images and skels under emulation",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
+        after: &["hexagon", "emulator"],
+        place: Place::Workspace,
+        tier: Tier::Full("is slow under emulation"),
+        found: "",
+        command: || {
+            let mut command = cargo("test --workspace --no-fail-fast");
+            for target in EMULATED {
+                command.args(["--test", target]);
+            }
+            command.env("HEXFLASH_QEMU_REQUIRED", "1");
+            command
+        },
     },
     Step {
         name: "packets",
@@ -78,66 +109,88 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
         after: &["hexagon", "emulator"],
         place: Place::Own,
+        tier: Tier::Full("counts speed, which a change may cost where it gains something else"),
+        found: "",
         command: || process::xtask(&["packets", "--quick"]),
     },
     Step {
+        name: "hexagon-v73",
+        about: "the runtime builds as Hexagon code, for the version that most phones have",
+        needs: &[Set::Base, Set::Hexagon],
+        after: &[],
+        place: Place::Own,
+        tier: Tier::Test,
+        found: "",
+        command: || process::xtask(&["hexagon", "--image", "--arch", "v73"]),
+    },
+    Step {
         name: "unit",
-        about: "unit and integration tests of every crate, device qemu included (after hexagon)",
-        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
-        after: &["hexagon", "emulator"],
+        about: "unit and integration tests of every crate; of the emulated device as far as it is built",
+        needs: &[Set::Base],
+        after: &[],
         place: Place::Workspace,
-        command: || {
-            let mut command = cargo("test --workspace --no-fail-fast");
-            command.env("HEXFLASH_QEMU_REQUIRED", "1");
-            command
-        },
+        tier: Tier::Test,
+        found: "",
+        command: || cargo("test --workspace --no-fail-fast"),
     },
     Step {
         name: "page",
-        about: "the server's page in a real browser (after unit)",
+        about: "the server's page in a real browser",
         needs: &[Set::Base, Set::Browser],
-        after: &["unit"],
+        after: &[],
         place: Place::Workspace,
+        tier: Tier::Full("installs Chromium"),
+        found: "",
         command: || cargo("test --workspace --test server page:: -- --ignored"),
     },
     Step {
         name: "router",
-        about: "two servers behind nginx, one of which dies (after unit)",
+        about: "two servers behind nginx, one of which dies",
         needs: &[Set::Base, Set::Router],
-        after: &["unit"],
+        after: &[],
         place: Place::Workspace,
+        tier: Tier::Full("installs nginx"),
+        found: "",
         command: || cargo("test --workspace --test server router:: -- --ignored"),
     },
     Step {
         name: "clients",
         about: "the server through the clients of OpenAI and Anthropic, for Python and JavaScript",
         needs: &[Set::Base, Set::Clients],
-        after: &["unit"],
+        after: &[],
         place: Place::Workspace,
+        tier: Tier::Full("installs Python and Node.js clients"),
+        found: "",
         command: || process::xtask(&["clients"]),
     },
     Step {
         name: "upstream-server",
         about: "llama-server's own tests, as far as they apply to this server",
         needs: &[Set::Base, Set::Clients],
-        after: &["unit"],
+        after: &[],
         place: Place::Workspace,
+        tier: Tier::Full("installs llama.cpp's tests"),
+        found: "",
         command: || process::xtask(&["upstream-server"]),
     },
     Step {
         name: "ggml-backend",
         about: "llama.cpp's own tests of ops, and its server, on hexflash as a backend of ggml",
         needs: &[Set::Base, Set::Downloads],
-        after: &["unit"],
+        after: &[],
         place: Place::Workspace,
+        tier: Tier::Full("fetches llama.cpp's programs"),
+        found: "",
         command: || process::xtask(&["ggml-backend"]),
     },
     Step {
         name: "ggml-backend-qemu",
         about: "some of the same as code for v67",
         needs: &[Set::Base, Set::Downloads, Set::Hexagon],
-        after: &["unit", "hexagon", "emulator"],
+        after: &["hexagon", "emulator"],
         place: Place::Workspace,
+        tier: Tier::Full("is slow under emulation"),
+        found: "",
         command: || process::xtask(&["ggml-backend", "--qemu"]),
     },
     Step {
@@ -146,6 +199,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base],
         after: &[],
         place: Place::Own,
+        tier: Tier::Full("tries all orders of a few pieces of code that seldom change"),
+        found: "",
         command: || process::xtask(&["loom"]),
     },
     Step {
@@ -154,7 +209,49 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Fuzz],
         after: &[],
         place: Place::Own,
+        tier: Tier::Full("finds more the longer it runs"),
+        found: "",
         command: || process::xtask(&["fuzz", "--quick", "--seconds", "10"]),
+    },
+    Step {
+        name: "sanitize",
+        about: "sessions, messages and a generation under the address sanitizer",
+        needs: &[Set::Base],
+        after: &[],
+        place: Place::Own,
+        tier: Tier::Full("compiles kernels with a sanitizer's checks"),
+        found: "",
+        command: || process::xtask(&["sanitize", "address"]),
+    },
+    Step {
+        name: "soak",
+        about: "sessions and a server with faults, for two minutes",
+        needs: &[Set::Base],
+        after: &["emulated"],
+        place: Place::Workspace,
+        tier: Tier::Full("finds more the longer it runs"),
+        found: "",
+        command: || process::xtask(&["soak", "--minutes", "2", "--device", "inproc", "--device", "htp"]),
+    },
+    Step {
+        name: "mutants-apply",
+        about: "deliberate mistakes still apply to the code",
+        needs: &[Set::Base],
+        after: &[],
+        place: Place::Own,
+        tier: Tier::Full("patches follow the code when somebody has time"),
+        found: "",
+        command: || process::xtask(&["mutants", "--check"]),
+    },
+    Step {
+        name: "mutants",
+        about: "today's deliberate mistakes are caught by the tests that they name",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
+        after: &["mutants-apply"],
+        place: Place::Own,
+        tier: Tier::Full("compiles the tree once for each mistake"),
+        found: "",
+        command: || process::xtask(&["mutants", "--today", "2", "--no-oracle"]),
     },
     Step {
         name: "emulated-host",
@@ -162,6 +259,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Cross],
         after: &[],
         place: Place::Own,
+        tier: Tier::Full("compiles everything once more, for arm64"),
+        found: "",
         command: || process::xtask(&["arm64"]),
     },
     Step {
@@ -170,6 +269,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Lint, Set::Oracle],
         after: &[],
         place: Place::Oracle,
+        tier: Tier::Full("compiles llama.cpp"),
+        found: "",
         command: || oracle("clippy", "--workspace --all-targets -- -D warnings"),
     },
     Step {
@@ -179,6 +280,8 @@ pub const STEPS: &[Step] = &[
         after: &[],
         place: Place::Oracle,
         // The conformance step computes every case anyway.
+        tier: Tier::Full("compiles llama.cpp"),
+        found: "",
         command: || oracle("test", "--workspace -- --skip every_case_has_a_result"),
     },
     // The step `oracle-unit` has compiled what the following steps run, so that they need not take turns.
@@ -188,6 +291,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
+        tier: Tier::Full("compiles llama.cpp, and runs thousands of cases"),
+        found: "",
         command: || process::xtask(&["conformance", "--full", "--quiet"]),
     },
     Step {
@@ -196,6 +301,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Oracle],
         after: &["oracle-unit", "hexagon"],
         place: Place::Own,
+        tier: Tier::Full("is slow under emulation"),
+        found: "",
         command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
     },
     Step {
@@ -204,6 +311,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
         after: &["oracle-unit", "hexagon", "emulator"],
         place: Place::Own,
+        tier: Tier::Full("is slow under emulation"),
+        found: "",
         command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v73", "--quiet"]),
     },
     Step {
@@ -212,6 +321,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
         after: &["oracle-unit", "hexagon", "emulator"],
         place: Place::Own,
+        tier: Tier::Full("is slow under emulation"),
+        found: "",
         command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v79", "--quiet"]),
     },
     Step {
@@ -220,6 +331,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
         after: &["oracle-unit", "hexagon", "emulator"],
         place: Place::Own,
+        tier: Tier::Full("is slow under emulation"),
+        found: "",
         command: || {
             process::xtask(&[
                 "conformance",
@@ -239,6 +352,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle, Set::Downloads],
         after: &["oracle-unit"],
         place: Place::Own,
+        tier: Tier::Full("fetches vocabularies"),
+        found: "",
         command: || process::xtask(&["compare-tokenizers"]),
     },
     Step {
@@ -247,6 +362,8 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
+        tier: Tier::Full("compiles llama.cpp"),
+        found: "",
         command: || {
             let mut command = process::xtask(&["compare-llama"]);
             for kind in ["f16", "q8_0", "q4_0"] {
@@ -261,9 +378,15 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
+        tier: Tier::Full("compiles llama.cpp"),
+        found: "",
         command: || process::xtask(&["compare-llama", "--random", "--tokens", "512"]),
     },
 ];
+
+/// Test targets that have tests of the emulated device, or of skels under emulation.
+const EMULATED: [&str; 8] =
+    ["phones", "matrix_unit", "qemu", "device", "phone_products", "htp", "cli", "short"];
 
 /// Ops that make floats of integers: what v68 and v69 lack of v73's float vectors. All ops would take
 /// minutes, and are run by hand.

@@ -23,8 +23,30 @@ pub struct Step {
     pub after: &'static [&'static str],
     /// Where it builds.
     pub place: Place,
+    /// The verb that runs it.
+    pub tier: Tier,
+    /// Faults of the product that it found, by commits of this repository; empty where none are recorded.
+    pub found: &'static str,
     /// The child process.
     pub command: fn() -> Command,
+}
+
+/// The smallest set of checks that a step belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// `cargo xtask test`: what a change must pass.
+    Test,
+    /// `cargo xtask test --full`: the rest, with the reason why a change does not wait for it.
+    Full(&'static str),
+}
+
+/// What happens to a step that needs something which is not on this machine and cannot be installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The step is skipped, named and counted, unless it is a compiler or a linter that is missing.
+    Skips,
+    /// The step has failed.
+    Fails,
 }
 
 /// Where a step builds. Cargo lets one process at a time build in a folder; others would wait in their lanes.
@@ -57,12 +79,12 @@ pub fn select<'a>(steps: &'a [Step], only: &[String]) -> Result<Vec<&'a Step>> {
     Ok(steps.iter().filter(wanted).collect())
 }
 
-/// Runs all the steps, also after one failed, and ends with the list of failures and the two counts.
+/// Runs all the steps, also after one failed, and ends with what failed, what was skipped and the counts.
 ///
 /// Up to `lanes` steps run at the same time: a compiler and an emulator each leave a processor idle now and
 /// then. With a folder for it, what a step prints goes to a file there, and is shown as a whole when the step
 /// has ended.
-pub fn run(steps: &[&Step], lanes: usize, folder: Option<&Path>) -> Result<()> {
+pub fn run(steps: &[&Step], lanes: usize, folder: Option<&Path>, missing: Missing) -> Result<Vec<Report>> {
     let root = process::workspace_root()?;
     let output = folder.map_or(Output::Shown, Output::Kept);
     let queue =
@@ -71,35 +93,64 @@ pub fn run(steps: &[&Step], lanes: usize, folder: Option<&Path>) -> Result<()> {
         for _ in 0..lanes {
             scope.spawn(|| {
                 while let Some(i) = queue.next() {
-                    queue.end(i, one(steps[i], &root, &output));
+                    queue.end(i, one(steps[i], &root, &output, missing));
                 }
             });
         }
     });
     let states = queue.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let failures: Vec<_> = steps
+    let reports: Vec<_> = steps
         .iter()
         .zip(states)
         .filter_map(|(step, state)| match state {
-            State::Ended(Err(why)) => Some((step.name, why)),
-            State::Waiting | State::Running | State::Ended(Ok(())) => None,
+            State::Ended(outcome, seconds) => Some(Report { name: step.name, outcome, seconds }),
+            State::Waiting | State::Running => None,
         })
         .collect();
     println!();
-    for (name, failure) in &failures {
-        println!("failed: {name}: {failure}");
-    }
-    println!("{}", counts(steps.len() - failures.len(), failures.len()));
-    match failures.as_slice() {
-        [] => Ok(()),
-        failures => {
-            let again: Vec<_> = failures.iter().map(|(name, _)| format!("--only {name}")).collect();
-            Err(Failure::failed(
-                format!("{} of {} steps failed", failures.len(), steps.len()),
-                format!("to repeat: cargo xtask test {}", again.join(" ")),
-            ))
+    let (mut failed, mut skipped) = (Vec::new(), 0);
+    for report in &reports {
+        match &report.outcome {
+            Outcome::Passed => {}
+            Outcome::Skipped(why) => {
+                skipped += 1;
+                println!("skipped: {}: {why}", report.name);
+            }
+            Outcome::Failed(why) => {
+                failed.push(format!("--only {}", report.name));
+                println!("failed: {}: {why}", report.name);
+            }
         }
     }
+    println!("{}", counts(reports.len() - failed.len() - skipped, failed.len(), skipped));
+    if failed.is_empty() {
+        return Ok(reports);
+    }
+    Err(Failure::failed(
+        format!("{} of {} steps failed", failed.len(), steps.len()),
+        format!("to repeat: cargo xtask test {}", failed.join(" ")),
+    ))
+}
+
+/// How a step went.
+pub struct Report {
+    /// The step's name.
+    pub name: &'static str,
+    /// Its end.
+    pub outcome: Outcome,
+    /// How long it took, what it had installed included.
+    pub seconds: f32,
+}
+
+/// The end of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It found nothing.
+    Passed,
+    /// It did not run, because this is missing.
+    Skipped(String),
+    /// It found something, or could not run.
+    Failed(String),
 }
 
 /// Where what a step prints goes.
@@ -115,7 +166,7 @@ enum Output<'a> {
 enum State {
     Waiting,
     Running,
-    Ended(std::result::Result<(), String>),
+    Ended(Outcome, f32),
 }
 
 /// The steps that lanes take from.
@@ -148,35 +199,46 @@ impl Queue<'_> {
         let blocks = |other: &Step, state: &State| match state {
             State::Waiting => step.after.contains(&other.name),
             State::Running => step.after.contains(&other.name) || step.place.is_shared_with(other.place),
-            State::Ended(_) => false,
+            State::Ended(..) => false,
         };
         matches!(states[i], State::Waiting)
             && !self.steps.iter().zip(states).any(|(other, state)| blocks(other, state))
     }
 
-    fn end(&self, i: usize, outcome: Result<()>) {
+    fn end(&self, i: usize, (outcome, seconds): (Outcome, f32)) {
         let mut states = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        states[i] = State::Ended(outcome.map_err(|failure| failure.to_string()));
+        states[i] = State::Ended(outcome, seconds);
         self.changed.notify_all();
     }
 }
 
-/// Installs what a step needs and runs it.
-fn one(step: &Step, root: &Path, output: &Output<'_>) -> Result<()> {
+/// Installs what a step needs and runs it; how that ended, and after how many seconds.
+fn one(step: &Step, root: &Path, output: &Output<'_>, missing: Missing) -> (Outcome, f32) {
     let mut command = (step.command)();
-    command.current_dir(root);
+    // A build that is done once has no use for the files of incremental compilation.
+    command.current_dir(root).env("CARGO_INCREMENTAL", "0");
     eprintln!("==> {}: {}", step.name, process::typed(&command));
     let start = Instant::now();
-    let result = step.needs.iter().try_for_each(|set| setup::ensure(*set)).and_then(|()| match output {
-        Output::Shown => process::run(&mut command),
-        Output::Kept(folder) => run_to_file(&mut command, &folder.join(format!("{}.txt", step.name))),
-    });
+    let outcome = match step.needs.iter().find_map(|set| setup::ensure(*set).err().map(|why| (set, why))) {
+        Some((set, why)) if missing == Missing::Skips && set.is_optional() => {
+            Outcome::Skipped(why.to_string())
+        }
+        Some((_, why)) => Outcome::Failed(why.to_string()),
+        None => {
+            let ran = match output {
+                Output::Shown => process::run(&mut command),
+                Output::Kept(folder) => run_to_file(&mut command, &folder.join(format!("{}.txt", step.name))),
+            };
+            ran.map_or_else(|why| Outcome::Failed(why.to_string()), |()| Outcome::Passed)
+        }
+    };
     let seconds = start.elapsed().as_secs_f32();
-    match &result {
-        Ok(()) => eprintln!("==> {}: passed in {seconds:.1} s", step.name),
-        Err(failure) => eprintln!("==> {}: FAILED after {seconds:.1} s: {failure}", step.name),
+    match &outcome {
+        Outcome::Passed => eprintln!("==> {}: passed in {seconds:.1} s", step.name),
+        Outcome::Skipped(why) => eprintln!("==> {}: SKIPPED: {why}", step.name),
+        Outcome::Failed(why) => eprintln!("==> {}: FAILED after {seconds:.1} s: {why}", step.name),
     }
-    result
+    (outcome, seconds)
 }
 
 /// Runs a command with its output in a file, and shows that when the command has ended.
@@ -196,8 +258,11 @@ fn on_disk(verb: &str, path: &Path, error: &io::Error) -> Failure {
 }
 
 /// The line that says how it went; scripts read it.
-fn counts(passed: usize, failed: usize) -> String {
-    format!("{passed} passed, {failed} failed")
+fn counts(passed: usize, failed: usize, skipped: usize) -> String {
+    match skipped {
+        0 => format!("{passed} passed, {failed} failed"),
+        _ => format!("{passed} passed, {failed} failed, {skipped} skipped"),
+    }
 }
 
 #[cfg(test)]
@@ -212,7 +277,16 @@ mod tests {
     }
 
     const fn step(name: &'static str, command: fn() -> Command) -> Step {
-        Step { name, about: "", needs: &[], after: &[], place: Place::Own, command }
+        Step {
+            name,
+            about: "",
+            needs: &[],
+            after: &[],
+            place: Place::Own,
+            tier: Tier::Test,
+            found: "",
+            command,
+        }
     }
 
     const STEPS: &[Step] = &[
@@ -243,9 +317,12 @@ mod tests {
             let folder = env::temp_dir().join(format!("hexflash-suite-{}-{lanes}", std::process::id()));
             fs::create_dir_all(&folder).unwrap();
             let kept = (lanes > 1).then_some(&*folder);
-            let error = run(&select(STEPS, &[]).unwrap(), lanes, kept).unwrap_err().to_string();
+            let error =
+                run(&select(STEPS, &[]).unwrap(), lanes, kept, Missing::Fails).err().unwrap().to_string();
             assert!(error.contains("2 of 3") && error.contains("--only bad --only gone"), "{error}");
-            assert!(run(&select(STEPS, &["good".to_owned()]).unwrap(), lanes, kept).is_ok());
+            let good =
+                run(&select(STEPS, &["good".to_owned()]).unwrap(), lanes, kept, Missing::Fails).unwrap();
+            assert!(matches!(&good[..], [Report { name: "good", outcome: Outcome::Passed, .. }]));
             assert_eq!(folder.join("good.txt").is_file(), lanes > 1);
             fs::remove_dir_all(&folder).unwrap();
         }
@@ -265,7 +342,8 @@ mod tests {
         let state = Mutex::new(vec![State::Waiting; steps.len()]);
         let queue = Queue { steps: &steps, state, changed: Condvar::new() };
         let next = || queue.next().map(|i| steps[i].name);
-        let end = |name| queue.end(steps.iter().position(|step| step.name == name).unwrap(), Ok(()));
+        let place = |name| steps.iter().position(|step| step.name == name).unwrap();
+        let end = |name| queue.end(place(name), (Outcome::Passed, 0.0));
         assert_eq!([next(), next()], [Some("a"), Some("d")]);
         end("a");
         assert_eq!([next(), next()], [Some("b"), Some("c")]);
@@ -276,6 +354,7 @@ mod tests {
 
     #[test]
     fn the_counts_are_a_line_of_their_own() {
-        assert_eq!(counts(7, 0), "7 passed, 0 failed");
+        assert_eq!(counts(7, 0, 0), "7 passed, 0 failed");
+        assert_eq!(counts(7, 1, 2), "7 passed, 1 failed, 2 skipped");
     }
 }

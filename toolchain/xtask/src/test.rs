@@ -1,44 +1,84 @@
-//! `cargo xtask test`: the checks that CI runs.
+//! `cargo xtask test`: the checks that a change must pass, and with `--full` all that there are.
+
+use std::fs;
+use std::path::Path;
 
 use crate::failure::{Failure, Result};
 use crate::process;
 use crate::steps::STEPS;
-use crate::suite;
-use std::fs;
+use crate::suite::{self, Missing, Report, Step, Tier};
+use crate::table;
 
 /// Arguments of `cargo xtask test`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only this step; may be given more than once
-    #[arg(long, value_name = "NAME")]
+    /// Run everything: what takes long or needs much to be installed, too
+    #[arg(long)]
+    full: bool,
+    /// Run only what --full has beyond this verb alone
+    #[arg(long, conflicts_with = "full")]
+    rest: bool,
+    /// Only this step, of --full too; may be given more than once
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["full", "rest"])]
     only: Vec<String>,
-    /// List the steps and run none
+    /// Fail where something is missing that cannot be installed, instead of skipping what needs it
+    #[arg(long)]
+    strict: bool,
+    /// List the steps with their tiers, and run none
     #[arg(long)]
     list: bool,
+    /// Write the seconds of the last runs into TESTING.md, and run nothing
+    #[arg(long)]
+    write_table: bool,
     /// Steps that run at the same time
     #[arg(long, short, value_name = "N", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..))]
     jobs: u8,
 }
 
+impl Arguments {
+    /// The steps that these arguments choose.
+    fn steps(&self) -> Result<Vec<&'static Step>> {
+        let mut steps = suite::select(STEPS, &self.only)?;
+        if self.only.is_empty() && !self.full && !self.list && !self.write_table {
+            steps.retain(|step| self.rest == matches!(step.tier, Tier::Full(_)));
+        }
+        Ok(steps)
+    }
+}
+
 /// The verb: runs the chosen steps, or lists them.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let steps = suite::select(STEPS, &arguments.only)?;
+    let steps = arguments.steps()?;
     if arguments.list {
         for step in steps {
-            println!("{:17} {}", step.name, step.about);
+            let why = match step.tier {
+                Tier::Test => String::new(),
+                Tier::Full(why) => format!(" (--full: {why})"),
+            };
+            println!("{:17} {}{why}", step.name, step.about);
         }
         return Ok(());
     }
-    let lanes = usize::from(arguments.jobs).min(steps.len());
-    if lanes < 2 {
-        return suite::run(&steps, lanes, None);
-    }
     let folder = process::target_dir(&process::workspace_root()?)?.join("test");
-    fs::create_dir_all(&folder).map_err(|error| {
+    if arguments.write_table {
+        return table::write(&steps, &folder);
+    }
+    let missing = if arguments.strict { Missing::Fails } else { Missing::Skips };
+    let reports = run_in(&folder, &steps, usize::from(arguments.jobs), missing)?;
+    table::record(&reports, &folder)
+}
+
+/// Runs the steps as one suite, whose files are in `folder`.
+fn run_in(folder: &Path, steps: &[&Step], jobs: usize, missing: Missing) -> Result<Vec<Report>> {
+    fs::create_dir_all(folder).map_err(|error| {
         Failure::unusable(format!("cannot make {} ({error})", folder.display()), "look after the disk")
     })?;
-    process::copy_xtask(&folder)?;
+    let lanes = jobs.min(steps.len());
+    if lanes < 2 {
+        return suite::run(steps, lanes, None, missing);
+    }
+    process::copy_xtask(folder)?;
     eprintln!("{lanes} steps at a time; what they print is in {} until they end", folder.display());
-    suite::run(&steps, lanes, Some(&folder))
+    suite::run(steps, lanes, Some(folder), missing)
 }

@@ -1,7 +1,8 @@
 //! A published tokenizer (`tokenizer.json`): as Hugging Face's library runs it, and as a GGUF vocabulary.
 //!
 //! Nothing of it is part of hexflash. The pattern for words is the file's own, matched by Oniguruma as in the
-//! library's Python package; merging, special tokens, normalization and SentencePiece's rules are the library's.
+//! library's Python package; merging, special tokens, normalization and SentencePiece's rules are the
+//! library's.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
