@@ -1,5 +1,5 @@
 //! Tests that need the emulator and its image: without them they are skipped, and say so; where
-//! `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test` does), they fail instead.
+//! `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test --full` does), they fail instead.
 
 use std::io::Write;
 

@@ -57,7 +57,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
 }
 
 /// Whether the emulator or its image is missing, so that a test that needs them is skipped, and says so;
-/// where `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test` does), it fails instead.
+/// where `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test --full` does), it fails instead.
 #[cfg(target_os = "linux")]
 pub fn emulator_is_missing() -> bool {
     let devices = hexflash(&["devices"]).stdout;
