@@ -97,7 +97,10 @@ fn every_unit_is_claimed_once() {
                 assert_eq!(pool.run(&tally, PLAN), Ok(()));
                 assert!(tally.each_once(), "{workers} workers, {units} units");
             }
-            // All at once, and for many time slices, so that they meet on a busy machine too.
+        });
+        // All at once, and for many time slices, so that they meet on a busy machine too. The pool is another
+        // one, because helpers that lost their processor in a job before would be left alone in this one.
+        with_pool(workers, |pool| {
             let tally = Tally { quorum: workers as u32, ..Tally::new(2_000_000, ALONE) };
             assert_eq!(pool.run(&tally, PLAN), Ok(()));
             assert!(tally.each_once(), "{workers} workers");
@@ -207,9 +210,14 @@ fn a_job_ends_with_the_last_of_its_helpers() {
 /// A helper that is kept from going on costs more than it saved: for a while nobody shares jobs with it.
 #[test]
 fn helpers_that_keep_the_dispatcher_waiting_are_left_alone() {
-    /// Whoever is not the dispatcher takes long.
-    struct Slow<'a>(&'a AtomicU32);
-    impl Kernel for Slow<'_> {
+    /// A job whose helper ends long after the dispatcher, whenever either of them gets a processor.
+    #[derive(Default)]
+    struct Slow {
+        /// Whether the dispatcher has done a unit.
+        done: AtomicBool,
+        helpers: AtomicU32,
+    }
+    impl Kernel for Slow {
         fn units(&self) -> usize {
             2
         }
@@ -220,25 +228,32 @@ fn helpers_that_keep_the_dispatcher_waiting_are_left_alone() {
         fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
             while worker.claim().is_some() {
                 if worker.id > 0 {
-                    self.0.fetch_add(1, Ordering::Relaxed);
+                    self.helpers.fetch_add(1, Ordering::Relaxed);
+                    // The other unit is the dispatcher's, because this helper has no time for it until then.
+                    while !self.done.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
                     std::thread::sleep(Duration::from_millis(3));
                 } else {
                     std::thread::sleep(Duration::from_micros(300));
+                    self.done.store(true, Ordering::Relaxed);
                 }
             }
             Ok(())
         }
     }
-    let (begin, helped) = (Instant::now(), AtomicU32::new(0));
-    let mut jobs = 0;
+    // So many jobs and so much time that most of both are within pauses, which grow to a quarter of a second.
+    let begin = Instant::now();
+    let (mut jobs, mut helped) = (0, 0);
     with_pool(2, |pool| {
-        while begin.elapsed() < Duration::from_millis(300) {
-            assert_eq!(pool.run(&Slow(&helped), PLAN), Ok(()));
+        while jobs < 100 || begin.elapsed() < Duration::from_millis(300) {
+            let job = Slow::default();
+            assert_eq!(pool.run(&job, PLAN), Ok(()));
+            helped += job.helpers.into_inner();
             jobs += 1;
         }
     });
     // With every job shared there would be a helper in nearly all of them.
-    let helped = helped.into_inner();
     assert!(helped * 3 < jobs, "helpers took part in {helped} of {jobs} jobs");
 }
 
