@@ -47,32 +47,47 @@ fn eight_requests_at_once_have_the_texts_that_each_has_alone() {
         wishes().iter().map(|body| text(&alone.post("/v1/completions", body).fine())).collect();
     for drafter in [Drafter::Nobody, Drafter::NGrams, Drafter::Model] {
         let server = TestServer::start(Setup { parallel: 8, drafter, ..Setup::default() });
-        let found: Vec<_> = std::thread::scope(|scope| {
-            let ask = |(i, mut body): (usize, Value)| {
-                let server = &server;
-                scope.spawn(move || {
-                    if i % 2 == 0 {
-                        body["stream"] = true.into();
-                        return joined(&server.events("/v1/completions", &body));
-                    }
-                    text(&server.post("/v1/completions", &body).fine())
-                })
-            };
-            let threads: Vec<_> = wishes().into_iter().enumerate().map(ask).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        let at_once = || -> Vec<String> {
+            std::thread::scope(|scope| {
+                let ask = |(i, mut body): (usize, Value)| {
+                    let server = &server;
+                    scope.spawn(move || {
+                        if i % 2 == 0 {
+                            body["stream"] = true.into();
+                            return joined(&server.events("/v1/completions", &body));
+                        }
+                        text(&server.post("/v1/completions", &body).fine())
+                    })
+                };
+                let threads: Vec<_> = wishes().into_iter().enumerate().map(ask).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            })
+        };
+        // Where there is other work, one client may have its answer before the next one gets to ask.
+        let has_shared = (0..10).any(|_| {
+            assert_eq!(at_once(), expected, "{drafter:?}");
+            server.metric("n_busy_slots_per_decode") > 1.5
         });
-        assert_eq!(found, expected, "{drafter:?}");
-        assert!(server.metric("n_busy_slots_per_decode") > 1.5, "they did not share steps");
+        assert!(has_shared, "they did not share steps");
         assert_eq!(server.metric("spec_decode_num_drafts_total") > 0.0, drafter != Drafter::Nobody);
     }
+}
+
+/// A stream that comes to its end only when its client reads it: long lists of probabilities fill all buffers
+/// on the way.
+fn endless() -> Value {
+    let mut body = greedy("def push(", 480);
+    body["stream"] = true.into();
+    body["logprobs"] = 100.into();
+    body
 }
 
 /// Streams without end, whose readers go away.
 #[test]
 fn a_client_that_goes_away_frees_its_place() {
-    let server = TestServer::start(Setup { parallel: 2, ..Setup::default() });
-    let mut endless = greedy("def push(", 480);
-    endless["stream"] = true.into();
+    // An answer as a whole takes a while as well.
+    let server = TestServer::start(Setup { parallel: 2, drafter: Drafter::Unhurried, ..Setup::default() });
+    let endless = endless();
     for round in 0..3 {
         let mut streams = [(); 2].map(|()| server.open("/v1/completions", &endless));
         assert!(streams.iter_mut().all(|stream| stream.next().is_some()));
@@ -104,9 +119,7 @@ fn more_requests_than_may_wait_are_told_to_come_again() {
     let mut setup = Setup { parallel: 1, ..Setup::default() };
     setup.options.queue = 1;
     let server = TestServer::start(setup);
-    let mut endless = greedy("def push(", 480);
-    endless["stream"] = true.into();
-    let mut running = server.open("/v1/completions", &endless);
+    let mut running = server.open("/v1/completions", &endless());
     assert!(running.next().is_some());
     let waiting = server.open("/v1/completions", &greedy("import ", 4));
     server.wait_for_deferred(1);
@@ -124,11 +137,7 @@ fn more_requests_than_may_wait_are_told_to_come_again() {
 fn a_slow_reader_does_not_stall_the_others() {
     let server = TestServer::start(Setup { parallel: 2, ..Setup::default() });
     let expected = text(&server.post("/v1/completions", &greedy("def push(", 480)).fine());
-    // Long lists of probabilities fill all buffers on the way.
-    let mut slow = greedy("def push(", 480);
-    slow["stream"] = true.into();
-    slow["logprobs"] = 100.into();
-    let mut stream = server.open("/v1/completions", &slow);
+    let mut stream = server.open("/v1/completions", &endless());
     assert!(stream.next().is_some_and(|event| event.contains("text_completion")));
     let quick = server.post("/v1/completions", &greedy("import ", 40)).fine();
     assert_eq!(quick["usage"]["completion_tokens"], 40);
@@ -142,12 +151,10 @@ fn a_slow_reader_does_not_stall_the_others() {
 #[test]
 fn a_client_that_never_reads_is_given_up() {
     let mut setup = Setup { parallel: 1, ..Setup::default() };
-    setup.options.timeout = Duration::from_millis(300);
+    // Long enough to be seen at work, whoever else wants the processor.
+    setup.options.timeout = Duration::from_secs(3);
     let server = TestServer::start(setup);
-    let mut slow = greedy("def push(", 480);
-    slow["stream"] = true.into();
-    slow["logprobs"] = 100.into();
-    let silent = server.open("/v1/completions", &slow);
+    let silent = server.open("/v1/completions", &endless());
     server.wait_for_busy(1);
     server.wait_for_busy(0);
     drop(silent);
@@ -156,10 +163,10 @@ fn a_client_that_never_reads_is_given_up() {
 
 #[test]
 fn a_server_that_ends_finishes_what_is_under_way() {
-    let mut server = TestServer::start(Setup { parallel: 1, ..Setup::default() });
-    let mut body = greedy("def push(", 480);
-    body["stream"] = true.into();
-    let mut running = server.open("/v1/completions", &body);
+    let mut setup = Setup { parallel: 1, ..Setup::default() };
+    setup.options.grace = Duration::from_secs(60);
+    let mut server = TestServer::start(setup);
+    let mut running = server.open("/v1/completions", &endless());
     assert!(running.next().is_some());
     let waiting = server.open("/v1/completions", &{
         let mut body = greedy("import ", 5);
@@ -187,7 +194,7 @@ fn a_server_that_ends_waits_no_longer_than_its_grace() {
     server.cancel();
     let start = Instant::now();
     server.join().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
     let events = running.rest();
     let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
     // On a quick machine it may have come to its end.
