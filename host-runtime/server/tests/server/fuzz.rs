@@ -2,7 +2,6 @@
 //!
 //! `PROPTEST_CASES=20000 cargo test -p hexflash-server --test server fuzz::` goes on for longer.
 
-use std::collections::HashSet;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -299,7 +298,7 @@ fn schemas_that_explode_end_soon() {
     for _ in 0..18 {
         doubled = json!({ "anyOf": [doubled, { "type": "array", "items": { "$ref": "#" } }], "allOf": [{ "not": {} }] });
     }
-    let names: HashSet<String> = (0..5000).map(|i| format!("name{i}")).collect();
+    let names: Vec<String> = (0..5000).map(|i| format!("name{i}")).collect();
     let properties: serde_json::Map<_, _> =
         names.iter().map(|name| (name.clone(), json!({ "type": "string" }))).collect();
     // Each definition leads to the next one, and the last one to the first.

@@ -89,8 +89,10 @@ fn a_stop_sequence_is_named() {
 #[test]
 fn tools_are_used_and_their_results_are_read() {
     let server = TestServer::start(Setup { template: TEMPLATE, ..Setup::default() });
-    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "maximum": 99 } },
-        "required": ["n"], "additionalProperties": false });
+    // Each number that this allows has two digits at most, so that no answer is cut amid one.
+    let n = json!({ "type": "integer", "minimum": 0, "maximum": 99 });
+    let schema = json!({ "type": "object", "properties": { "n": n }, "required": ["n"],
+        "additionalProperties": false });
     let mut body = json!({
         "max_tokens": 200, "seed": 4, "messages": [{ "role": "user", "content": "How many?" }],
         "tools": [{ "name": "count", "description": "a tool", "input_schema": schema }],
