@@ -91,7 +91,9 @@ fn server_tokens(answer: &Value) -> u64 {
 
 #[test]
 fn what_cannot_be_restored_is_refused_and_harms_nothing() {
-    let folder = tempfile::tempdir().unwrap();
+    // What is outside of the folder belongs to this test, too.
+    let outer = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(outer.path()).unwrap();
     let server = TestServer::start(setup(folder.path()));
     let before = run(&server, 0, PROMPT);
     act(&server, 0, "save", "fine.bin").fine();
