@@ -2,7 +2,7 @@
 //!
 //! This is for `cargo xtask test --only router`, which installs nginx.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use hexflash_e2e::repo_file;
 
 use crate::support::{Drafter, Reply, Setup, TestServer, Value, greedy};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago. Somebody else may take it before nginx does.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -22,15 +22,20 @@ fn free_port() -> u16 {
 struct Nginx {
     process: Child,
     port: u16,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Nginx {
     /// Starts it with the configuration of the page, in front of servers at these ports.
     fn start(ports: [u16; 2]) -> Self {
+        let started = (0..10).find_map(|_| Self::start_at(free_port(), ports));
+        started.expect("nginx does not start")
+    }
+
+    /// Starts it at this port; `None` if it ends at once, as it does where another program has the port.
+    fn start_at(port: u16, ports: [u16; 2]) -> Option<Self> {
         let page = std::fs::read_to_string(repo_file("docs/many-servers.md")).unwrap();
         let block = page.split("```nginx\n").nth(1).unwrap().split("```").next().unwrap();
-        let port = free_port();
         let mut site = block.to_owned();
         for (named, real) in [(8080, port), (8081, ports[0]), (8082, ports[1])] {
             assert_eq!(site.matches(&format!(":{named}")).count(), 1, "the page has another address");
@@ -56,13 +61,17 @@ impl Nginx {
             .stderr(Stdio::null())
             .spawn()
             .expect("nginx is not there; `cargo xtask setup router` installs it");
-        let nginx = Self { process, port, _folder: folder };
+        let mut nginx = Self { process, port, folder };
         let start = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        // It has written its number when it listens; until then an answer at this port is somebody else's.
+        while !nginx.folder.path().join("pid").exists() || TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if nginx.process.try_wait().unwrap().is_some() {
+                return None;
+            }
             assert!(start.elapsed() < PATIENCE, "nginx does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }
-        nginx
+        Some(nginx)
     }
 
     /// Something to ask it with.
@@ -112,15 +121,19 @@ fn conversations_stay_with_their_server_and_outlive_it() {
     let shares = [0, 1].map(|i| servers[i].as_ref().unwrap().metric("tokens_predicted_total"));
     assert!(shares.iter().all(|&share| share > 0.0), "one server did everything: {shares:?}");
 
-    // Events come as they are made, and not when the text is complete.
+    // Events come as they are made, and not when the text is complete. Other work may hold up the first one,
+    // but not each time.
     let mut body = greedy("import ", 60);
     body["stream"] = true.into();
-    let start = Instant::now();
-    let mut stream = client.open("/v1/completions", &body);
-    assert!(stream.next().is_some());
-    let first = start.elapsed();
-    assert_eq!(stream.rest().last().map(String::as_str), Some("[DONE]"));
-    assert!(first < start.elapsed() / 2, "{first:?} of {:?}", start.elapsed());
+    let comes_early = || {
+        let start = Instant::now();
+        let mut stream = client.open("/v1/completions", &body);
+        assert!(stream.next().is_some());
+        let first = start.elapsed();
+        assert_eq!(stream.rest().last().map(String::as_str), Some("[DONE]"));
+        first < start.elapsed() / 2
+    };
+    assert!((0..10).any(|_| comes_early()), "streams are held back until they are complete");
 
     // One server dies, and all conversations go on, with the same texts.
     servers[0] = None;
