@@ -72,12 +72,12 @@ impl Bench {
         hexflash(&self.arguments(&self.paths(), rest))
     }
 
-    /// The same, for what could hang or take all memory: it is ended after 20 s, and has 2 GiB of address
+    /// The same, for what could hang or take all memory: it is ended after a minute, and has 2 GiB of address
     /// space.
     fn bounded(&self, rest: &[&str]) -> Outcome {
         let paths = self.paths();
         let mut shell = Command::new("sh");
-        shell.args(["-c", "ulimit -v 2097152; exec timeout 20 \"$@\"", "sh", env!("CARGO_BIN_EXE_hexflash")]);
+        shell.args(["-c", "ulimit -v 2097152; exec timeout 60 \"$@\"", "sh", env!("CARGO_BIN_EXE_hexflash")]);
         let output = shell.args(self.arguments(&paths, rest)).env_remove("RUST_LOG").output().unwrap();
         Outcome {
             arguments: rest.join(" "),
@@ -134,8 +134,8 @@ impl Bench {
 
 const NOTHING: [&str; 2] = ["--", "devices"];
 
-/// What adb must not wait for.
-const PATIENCE: [&str; 2] = ["--timeout", "1"];
+/// What adb must not wait for: more than a script takes on a machine with other work.
+const PATIENCE: [&str; 2] = ["--timeout", "3"];
 
 #[test]
 fn files_are_pushed_once_and_the_command_runs() {
@@ -464,7 +464,7 @@ fn an_adb_that_hangs_is_given_up_wherever_it_does() {
         bench.hook(hook);
         let start = Instant::now();
         let outcome = bench.bounded(&[&["-m", text(&large)], &PATIENCE[..], &NOTHING[..]].concat());
-        assert!(start.elapsed() < Duration::from_secs(15), "{outcome:?}");
+        assert!(start.elapsed() < Duration::from_secs(50), "{outcome:?}");
         outcome.failed(1, cause, "or give it more time with --timeout");
     }
 }
@@ -473,10 +473,10 @@ fn an_adb_that_hangs_is_given_up_wherever_it_does() {
 #[test]
 fn a_server_that_keeps_adbs_pipes_is_not_waited_for() {
     let bench = Bench::new();
-    bench.hook("[ $1 != devices ] || sleep 15 &");
+    bench.hook("[ $1 != devices ] || sleep 50 &");
     let start = Instant::now();
     bench.bounded(&NOTHING).succeeded();
-    assert!(start.elapsed() < Duration::from_secs(12));
+    assert!(start.elapsed() < Duration::from_secs(45));
 }
 
 #[test]
@@ -484,11 +484,11 @@ fn a_slow_push_has_all_the_time_that_it_makes_use_of() {
     let bench = Bench::new();
     let large = bench.large_model("large.gguf", 1 << 20);
     let fifth = fs::metadata(&large).unwrap().len() / 5 + 1;
-    let slowly = format!("for i in 1 2 3 4 5; do head -c {fifth}; sleep 0.5; done");
+    let slowly = format!("for i in 1 2 3 4 5; do head -c {fifth}; sleep 1; done");
     bench.hook(&format!("case $5 in *large*'cat >> '*) {{ {slowly}; }} | sh -c \"$5\"; exit;; esac"));
     let start = Instant::now();
     bench.bounded(&[&["-m", text(&large)], &PATIENCE[..], &NOTHING[..]].concat()).succeeded();
-    assert!(start.elapsed() > Duration::from_secs(2), "it took longer than it may make no progress");
+    assert!(start.elapsed() > Duration::from_secs(4), "it took longer than it may make no progress");
     bench.same(&bench.there("large.gguf"), &large);
 }
 

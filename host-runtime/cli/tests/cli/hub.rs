@@ -1,8 +1,10 @@
 //! Downloads from a Hugging Face Hub, which is a server of these tests.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -327,16 +329,39 @@ fn split_models() {
 /// One downloads, the other waits and finds the file.
 #[test]
 fn two_commands_at_once() {
+    const WAITS: &str = "another process is downloading";
     let (hub, cache) = (hub(), HubCache::new());
-    hub.mood(Mood::Waits(Duration::from_millis(800)));
-    let both: Vec<Outcome> = thread::scope(|scope| {
-        let threads = [(); 2].map(|()| scope.spawn(|| cache.info(&hub)));
-        threads.into_iter().map(|thread| thread.join().unwrap().succeeded()).collect()
+    // No byte comes before one of the two says that it waits for the other.
+    hub.mood(Mood::Waits);
+    let (says, said) = mpsc::channel();
+    let both: Vec<(String, String)> = thread::scope(|scope| {
+        let threads = [(); 2].map(|()| {
+            let says = says.clone();
+            let mut command = cache.asks(&hub, &["info", "--json", "-hf", REPO]);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            scope.spawn(move || {
+                let mut stderr = String::new();
+                let mut lines = BufReader::new(child.stderr.take().unwrap());
+                while lines.read_line(&mut stderr).unwrap() > 0 {
+                    if stderr.contains(WAITS) {
+                        let _ = says.send(());
+                    }
+                }
+                let output = child.wait_with_output().unwrap();
+                assert!(output.status.success(), "{stderr}");
+                (String::from_utf8(output.stdout).unwrap(), stderr)
+            })
+        });
+        drop(says);
+        let waits = said.recv_timeout(Duration::from_secs(60));
+        hub.mood(Mood::Well);
+        let both = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        waits.expect("nobody waits");
+        both
     });
     assert_eq!(starts(&hub.asked()), [0]);
-    assert_eq!(both[0].stdout, both[1].stdout);
-    let waited =
-        both.iter().filter(|outcome| outcome.stderr.contains("another process is downloading")).count();
+    assert_eq!(both[0].0, both[1].0);
+    let waited = both.iter().filter(|(_, stderr)| stderr.contains(WAITS)).count();
     assert_eq!(waited, 1, "{both:?}");
 }
 

@@ -40,8 +40,8 @@ pub enum Mood {
     Refuses(u16, &'static str),
     /// It sends clients elsewhere for the bytes, as the Hub does for large files.
     Redirects,
-    /// It waits before it sends bytes.
-    Waits(Duration),
+    /// It waits until it is in another mood before it sends bytes.
+    Waits,
 }
 
 /// A request as it came.
@@ -170,8 +170,10 @@ fn serve(stream: &mut (impl Read + Write), state: &Mutex<State>) -> Option<()> {
             thread::sleep(Duration::from_secs(60));
             None
         }
-        Pace::After(time) => {
-            thread::sleep(time);
+        Pace::Later => {
+            while state.lock().unwrap().mood == Mood::Waits {
+                thread::sleep(Duration::from_millis(5));
+            }
             stream.write_all(&body).ok()
         }
     }
@@ -182,7 +184,7 @@ enum Pace {
     Cut(usize),
     Crawl,
     Stop(usize),
-    After(Duration),
+    Later,
 }
 
 fn read(stream: &mut impl Read) -> Option<Asked> {
@@ -240,7 +242,7 @@ fn answer(state: &State, asked: &Asked) -> Option<(String, Vec<u8>, Pace)> {
             let location = format!("Location: {}/elsewhere/{name}\r\n", state.elsewhere);
             return Some((head(302, &location, 0), Vec::new(), Pace::Full));
         }
-        Mood::Waits(time) => pace = Pace::After(time),
+        Mood::Waits => pace = Pace::Later,
     }
     let range = asked.headers.get("range").filter(|_| state.mood != Mood::NoRanges);
     let Some(start) = range.and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok())

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::signalled::{Moments, Running, SIGNALS, signalled};
+use super::signalled::{Ended, Moments, Running, SIGNALS, signalled};
 use super::support::{Outcome, command, emulator_is_missing, hexflash, model, text};
 
 /// Most of what the shipped draft guesses after this is right: rounds of seven tokens.
@@ -101,6 +101,10 @@ fn at_any_moment_the_emulator_ends_with_its_host() {
 fn a_prompt_ends_after_the_batch_under_way() {
     let prompt = long_prompt();
     let run = ["run", "--no-repack-cache", "-t", "1", "-b", "1", "-n", "1", &prompt];
+    let after = |ended: &Ended, word: &str| -> usize {
+        let (_, rest) = ended.stderr.split_once(word).unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
+    };
     for attempt in 1.. {
         let mut running = Running::start(command(&run));
         let mut echo = vec![0; prompt.len()];
@@ -109,18 +113,15 @@ fn a_prompt_ends_after_the_batch_under_way() {
         stdout.read_exact(&mut echo).unwrap();
         running.send(Signal::INT);
         let ended = running.end(Signal::INT);
-        if ended.code == Ok(0) && attempt < 5 {
-            // The machine had other work: the prompt was done before the signal was sent.
+        // The machine had other work: the prompt was done, or nearly so, before the signal was sent.
+        let is_late = ended.code == Ok(0) || after(&ended, "prompt ") >= 200;
+        if is_late && attempt < 20 {
             continue;
         }
         assert_eq!((ended.code, &*ended.stdout), (Ok(130), "\n"), "{ended:#?}");
-        let after = |word: &str| -> usize {
-            let (_, rest) = ended.stderr.split_once(word).unwrap();
-            rest.split(' ').next().unwrap().parse().unwrap()
-        };
         // None at all if the signal came before the first batch.
-        assert!(after("prompt ") < 200, "{ended:#?}");
-        assert_eq!(after("generated "), 0, "{ended:#?}");
+        assert!(after(&ended, "prompt ") < 200, "{ended:#?}");
+        assert_eq!(after(&ended, "generated "), 0, "{ended:#?}");
         break;
     }
 }
@@ -202,7 +203,7 @@ fn interrupted_in_its_runs(arguments: &[&str], has_runs: impl Fn(&Outcome) -> bo
         }
         assert!(matches!(outcome.code, Some(130) | None), "{outcome:#?}");
         delay = delay.mul_f64(1.5);
-        assert!(delay < Duration::from_secs(20), "it prints nothing: {outcome:#?}");
+        assert!(delay < Duration::from_secs(60), "it prints nothing: {outcome:#?}");
     }
 }
 
