@@ -78,7 +78,7 @@ fn open(standin: &mut StandIn, setting: &Setting, config: &str) -> Box<dyn Devic
     let mut options = standin.options();
     if let Some(htp) = options.htp.as_deref_mut() {
         // Long, but where it is to end. A step of emulated code may take seconds where there is other work.
-        htp.patience = Some(Duration::from_secs(if config.starts_with("hang") { 5 } else { 60 }));
+        htp.patience = Some(Duration::from_secs(if config.starts_with("hang") { 15 } else { 60 }));
     }
     match setting.sessions {
         1 => Box::new(Htp::open(&options).unwrap()),
