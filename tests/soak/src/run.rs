@@ -113,7 +113,7 @@ pub fn session(
     references: &mut References,
     totals: &mut Totals,
 ) -> Result<(), Wrong> {
-    let before = Held::now();
+    let before = Held::at_rest();
     standin.configure(&session.config);
     let outcome = turns(session, standin, references, totals);
     if session.kind == Kind::Htp {

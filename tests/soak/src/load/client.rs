@@ -122,12 +122,12 @@ impl Client {
         Self { rng }
     }
 
-    /// One request of any kind, to its end.
+    /// One request to its end, of the kind with this number below 20 or of any kind.
     ///
     /// # Errors
     /// What is wrong.
-    pub(super) fn ask(&mut self, shared: &Shared) -> Result<(), Wrong> {
-        match self.rng.random_range(0..20) {
+    pub(super) fn ask(&mut self, shared: &Shared, kind: Option<u32>) -> Result<(), Wrong> {
+        match kind.unwrap_or_else(|| self.rng.random_range(0..20)) {
             0..10 => self.stream(shared, None, Duration::ZERO),
             10..12 => self.complete(shared),
             12..14 => {

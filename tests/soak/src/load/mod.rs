@@ -34,6 +34,9 @@ use client::Client;
 
 /// Clients at once, and sequences.
 const CLIENTS: usize = 8;
+/// Kinds of the clients' first requests, as [`Client::ask`] numbers them: all that must have been tried,
+/// however few requests there are in the time.
+const FIRST: [u32; CLIENTS] = [0, 10, 12, 14, 17, 19, 0, 12];
 /// Tokens of each context.
 const CONTEXT: u32 = 256;
 /// Different requests.
@@ -74,6 +77,13 @@ pub(crate) struct Counts {
     pub(crate) tokens: u64,
     /// The longest time that a client waited for something to read.
     pub(crate) longest_wait_seconds: f64,
+}
+
+impl Counts {
+    /// Whether there was a request of each kind.
+    fn are_complete(&self) -> bool {
+        ![self.complete, self.cancelled, self.broken, self.malformed, self.slow].contains(&0)
+    }
 }
 
 /// The end of a run.
@@ -149,7 +159,7 @@ pub(crate) fn run(minutes: f64, seed: u64) -> Result<Report, Wrong> {
         return Err(format!("memory grows from {} to {} MiB", memory_before >> 20, memory_after >> 20));
     }
     let counts = shared.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if [counts.complete, counts.cancelled, counts.broken, counts.malformed, counts.slow].contains(&0) {
+    if !counts.are_complete() {
         return Err(format!("not everything was tried: {counts:?}"));
     }
     Ok(Report { seed, minutes, crashes, counts, memory_before, memory_after })
@@ -203,13 +213,15 @@ fn wishes(seed: u64) -> Result<Vec<Wish>, Wrong> {
 /// Lets clients ask until the time is over; how often the device was killed, and the memory meanwhile.
 fn clients(shared: &Arc<Shared>, time: Duration, seed: u64) -> Result<(u32, Memory), Wrong> {
     client::wait_until_ready(shared.address, PATIENCE)?;
-    let threads: Vec<_> = (0..CLIENTS as u64)
-        .map(|number| {
+    let threads: Vec<_> = (0..)
+        .zip(FIRST)
+        .map(|(number, first)| {
             let shared = Arc::clone(shared);
             let mut client = Client::new(StdRng::seed_from_u64(seed ^ (number + 1)));
             std::thread::spawn(move || {
+                let mut kind = Some(first);
                 while !shared.is_over() {
-                    if let Err(wrong) = client.ask(&shared) {
+                    if let Err(wrong) = client.ask(&shared, kind.take()) {
                         shared.is_wrong(wrong);
                     }
                 }
@@ -238,11 +250,16 @@ fn clients(shared: &Arc<Shared>, time: Duration, seed: u64) -> Result<(u32, Memo
     Ok(watched)
 }
 
-/// Watches memory, and kills the device's process now and then.
+/// Watches memory, and kills the device's process now and then: for `time`, and where there is other work
+/// until everything was tried.
 fn watch(shared: &Shared, time: Duration) -> Result<(u32, Memory), Wrong> {
     let (start, mut memory) = (Instant::now(), Memory::default());
     let mut crashes = 0;
-    while start.elapsed() < time && !shared.is_over() {
+    let is_enough = |crashes: u32| {
+        let has_tried = shared.counts.lock().unwrap_or_else(PoisonError::into_inner).are_complete();
+        crashes == CRASHES && has_tried || start.elapsed() > time + PATIENCE
+    };
+    while (start.elapsed() < time || !is_enough(crashes)) && !shared.is_over() {
         std::thread::sleep(time / LOOKS);
         memory.push(resident());
         if crashes < CRASHES && start.elapsed() > time * (crashes + 1) / (CRASHES + 1) {
