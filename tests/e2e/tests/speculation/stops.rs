@@ -304,16 +304,24 @@ fn turns_that_end_in_every_way() {
         for temperature in [0.0].into_iter().chain(sampled) {
             let params = SamplerParams { temperature, seed: Some(3), ..greedy() };
             let [mut sampler, mut plain_sampler] = [(); 2].map(|()| Sampler::new(params.clone()).unwrap());
-            engine.reset();
-            plain.reset();
-            let mut finishes = std::collections::HashSet::new();
-            let mut last = None;
-            for turn in 0..13 {
+            let (mut finishes, mut last) = (std::collections::HashSet::new(), None);
+            // Where lengths are chosen, the clock decides how many tokens an interruption leaves, and so what
+            // follows. What the texts of one dialogue lack those of another one have.
+            for (dialogue, turn) in (0..4).flat_map(|dialogue| (0..13).map(move |turn| (dialogue, turn))) {
+                if turn == 0 {
+                    if finishes.len() == 5 {
+                        break;
+                    }
+                    engine.reset();
+                    plain.reset();
+                    last = None;
+                }
                 let end = if turn == 12 { End::Context } else { ends[turn % 4] };
-                let what = format!("{name} at {temperature}, turn {turn}, {end:?}");
+                let what = format!("{name} at {temperature}, dialogue {dialogue}, turn {turn}, {end:?}");
                 let mut prompt: Vec<u32> = last.into_iter().collect();
                 prompt.extend(
-                    text.encode(["def f(", "let x = ", "\n\nReturns", "class A:\n"][turn % 4]).unwrap(),
+                    text.encode(["def f(", "let x = ", "\n\nReturns", "class A:\n"][(turn + dialogue) % 4])
+                        .unwrap(),
                 );
                 let mut limits = Limits {
                     max_tokens: (end != End::Context).then_some(17 + turn),
