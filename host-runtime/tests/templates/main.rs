@@ -37,11 +37,9 @@ fn outcome(name: &str, source: &str) -> String {
     let (began, worked) = (Instant::now(), processor_time());
     let result = apply(source);
     let (time, work) = (began.elapsed(), processor_time().saturating_sub(worked));
-    // A busy machine keeps a process waiting, which is not the template's fault.
-    assert!(
-        time < TIME || work < TIME / 2,
-        "{name} took {time:?}, of which it worked for {work:?}: {result:?}"
-    );
+    // A busy machine keeps a process waiting, which is not the template's fault. Without other work both are
+    // the same.
+    assert!(time < TIME || work < TIME, "{name} took {time:?}, of which it worked for {work:?}: {result:?}");
     match result {
         Ok(_) => "rendered".to_owned(),
         Err(error) => {
