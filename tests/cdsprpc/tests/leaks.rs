@@ -34,7 +34,7 @@ fn held() -> [usize; 2] {
 /// Descriptors, once there are only `own` threads. Linux takes a thread off the list a moment after its join
 /// has returned, so the first look may still see it.
 fn descriptors(own: usize) -> usize {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         let [descriptors, threads] = held();
         if threads == own {

@@ -8,8 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::support::{command, emulator_is_missing, hexflash, model};
 
-/// How soon an end must be noticed.
-const SOON: Duration = Duration::from_secs(2);
+/// Time that the system may take to end an emulator. One that does not end with its host would run for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Processes whose parent is `parent`.
 fn children(parent: u32) -> Vec<u32> {
@@ -44,7 +44,7 @@ fn nothing_outlives_a_killed_host() {
         host.wait().unwrap();
         let start = Instant::now();
         while Path::new(&format!("/proc/{}/exe", emulators[0])).exists() {
-            assert!(start.elapsed() < SOON, "{kill:?}: the emulator still runs");
+            assert!(start.elapsed() < PATIENCE, "{kill:?}: the emulator still runs");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -11,8 +11,9 @@ use serde_json::Value as Json;
 
 /// Set for every command here, so that its children can be told from all other processes.
 const MARK: &str = "HEXFLASH_TEST_MARK";
-/// How long the system may take to end the children of a process that has ended.
-const REAPED: Duration = Duration::from_secs(5);
+/// Time that the system may take to end the children of a process that has ended. One that is left behind
+/// stays for longer.
+const REAPED: Duration = Duration::from_secs(60);
 
 pub const SIGNALS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 

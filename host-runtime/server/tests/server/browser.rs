@@ -10,7 +10,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
 /// Nothing in the page takes longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Keys of the protocol.
 pub const ENTER: &str = "\u{E007}";

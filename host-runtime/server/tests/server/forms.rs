@@ -136,7 +136,7 @@ fn forms_that_explode_end_soon() {
         let body = json!({ "prompt": "x", "max_tokens": 4, "json_schema": { "type": "string", "pattern": pattern } });
         let reply = server.post("/v1/completions", &body);
         assert!(matches!(reply.status, 200 | 400), "{reply:?}");
-        assert!(start.elapsed() < Duration::from_secs(20), "{pattern}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(50), "{pattern}: {:?}", start.elapsed());
     }
     server.post("/v1/completions", &json!({ "prompt": "x", "max_tokens": 1 })).fine();
 }

@@ -36,7 +36,7 @@ fn run(device: &mut dyn Device, control: &Buffer, from: &Buffer, to: &Buffer) ->
     let range =
         |offset: usize, len: usize| Range { buffer: control.id, len: len as u32, offset: offset as u64 };
     let message = Run { block: range(BLOCK, block.len()), registers: range(0, size_of::<StepRegisters>()) };
-    device.call(&Message::Run(message), Duration::from_secs(20)).map(drop)
+    device.call(&Message::Run(message), Duration::from_secs(60)).map(drop)
 }
 
 fn word(buffer: &Buffer, at: u64) -> u32 {
