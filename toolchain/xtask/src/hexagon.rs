@@ -30,6 +30,9 @@ const PROGRAM_ENTRY: &str = "_start";
 /// What FastRPC calls in the skel; `linker/skel.map` exports the same name.
 const SKEL_ENTRY: &str = "hexflash_skel_handle_invoke";
 
+/// The profile of Cargo.toml that Hexagon code is compiled with.
+const PROFILE: &str = "hexagon";
+
 /// LLVM 22 makes hardware loops that end too early of loops with a second exit that it has unrolled in part:
 /// the count of the unrolled loop is rounded down, and the exit in its middle, which an odd count takes, is
 /// never reached. SSM_CONV left out the newest row of an odd number. Without such unrolling counts are exact.
@@ -414,13 +417,9 @@ fn compile(toolchain: &Toolchain, code: Code, product: Product, root: &Path, out
     let mut cargo = toolchain.cargo();
     cargo
         .current_dir(root)
-        .args(["rustc", "--locked", "--release", "--lib", "--crate-type", "staticlib"])
+        .args(["rustc", "--locked", "--profile", PROFILE, "--lib", "--crate-type", "staticlib"])
         .args(["--package", package, "--no-default-features", "--features", features])
         .args(["-Zbuild-std=core,panic_abort", "--target", TARGET])
-        // One unit, optimised as a whole: kernels must inline across crates.
-        .args(["--config", "profile.release.lto=\"fat\""])
-        .args(["--config", "profile.release.codegen-units=1"])
-        .args(["--config", "profile.release.panic=\"abort\""])
         .env("CARGO_TARGET_DIR", &target_dir)
         .env("RUSTFLAGS", format!("{} {}", code.rustflags(), code.llvm_arguments().join(" ")));
     process::run(&mut cargo).map_err(|_| {
@@ -430,7 +429,7 @@ fn compile(toolchain: &Toolchain, code: Code, product: Product, root: &Path, out
         )
     })?;
     let archive = format!("lib{}.a", package.replace('-', "_"));
-    Ok(target_dir.join(TARGET).join("release").join(archive))
+    Ok(target_dir.join(TARGET).join(PROFILE).join(archive))
 }
 
 /// The command that links the archive, and the object beside it, to the architecture's product.
