@@ -829,6 +829,24 @@ impl Isa {
         core::iter::once(Self::Portable).chain(vectors.into_iter().flatten())
     }
 
+    /// The vectors of this processor that are faster than all that were compiled: the build script leaves out
+    /// what the processor that compiles does not need.
+    #[cfg(feature = "host")]
+    pub fn left_out() -> Option<&'static str> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let has_avx512 = cfg!(not(vectors_avx512)) && std::arch::is_x86_feature_detected!("avx512vnni");
+            let has_avx2 = cfg!(not(vectors_avx2)) && std::arch::is_x86_feature_detected!("avx2");
+            if has_avx512 {
+                return Some("avx512-vnni");
+            }
+            if has_avx2 && Self::detect() == Self::Portable {
+                return Some("avx2");
+            }
+        }
+        None
+    }
+
     /// Name for `devices` and traces.
     pub const fn name(self) -> &'static str {
         match self {

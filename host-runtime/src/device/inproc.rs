@@ -130,6 +130,12 @@ impl Inproc {
     /// A setting out of range, or no memory or threads.
     pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let settings = Settings::from_options(options)?;
+        if let Some(vectors) = Isa::left_out() {
+            tracing::warn!(
+                "this processor has {vectors}, which hexflash was compiled without: HEXFLASH_VECTORS=all cargo \
+                 build --release makes a program for all processors"
+            );
+        }
         let mut device = Self::with_settings(settings)?;
         device.core_free = settings.threads < processors();
         Ok(device)
