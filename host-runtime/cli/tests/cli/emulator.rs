@@ -1,5 +1,6 @@
 //! The device `qemu` from a user's view: the emulator ends with its host, and what is missing is named.
 
+use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -148,8 +149,13 @@ fn only_the_emulator_has_a_trace() {
 
 #[test]
 fn what_is_missing_is_named_with_a_remedy() {
+    // The header of an ELF file for v67, up to its flags: without an image, that would be what is missing.
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("hexflash-v67");
+    fs::write(&image, [&b"\x7fELF"[..], &[0; 32], &0x67_u32.to_le_bytes()].concat()).unwrap();
     let run = |name: &str, value: &str| {
-        let output = command(&["devices"]).env(name, value).output().unwrap();
+        let mut devices = command(&["devices"]);
+        let output = devices.env("HEXFLASH_QEMU_IMAGE", &image).env(name, value).output().unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
