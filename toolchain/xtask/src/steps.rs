@@ -114,6 +114,20 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["packets", "--quick"]),
     },
     Step {
+        name: "every-draft",
+        about: "each text with each way to draft, where `unit` lets them take turns",
+        needs: &[Set::Base],
+        after: &[],
+        place: Place::Workspace,
+        tier: Tier::Full("takes three minutes for pairs of a text and a draft that are seldom special"),
+        found: "",
+        command: || {
+            let mut command = cargo("test --workspace --test speculation same::");
+            command.env("HEXFLASH_EVERY_DRAFT", "1");
+            command
+        },
+    },
+    Step {
         name: "hexagon-v73",
         about: "the runtime builds as Hexagon code, for the version that most phones have",
         needs: &[Set::Base, Set::Hexagon],
