@@ -2,13 +2,12 @@
 //! two functions by which a test steers the stand-in.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::slice;
 
 use hexflash_fastrpc::aee;
 use hexflash_fastrpc::config::Config;
 
 use crate::plan;
-use crate::state::{Context, state};
+use crate::state::{Context, state, violation};
 
 /// The compute DSP.
 pub(crate) const CDSP: i32 = 3;
@@ -101,15 +100,25 @@ struct GetUri {
 const _: () = assert!(size_of::<ReserveSession>() == 40 && size_of::<EffectiveDomain>() == 24);
 const _: () = assert!(size_of::<GetUri>() == 48 && size_of::<NotifyRegister>() == 24);
 
+/// A text of the host's, as the library reads it: up to its NUL, and nothing where the length is 0.
+///
+/// A host that means another text than that is told so: without a NUL behind it, what the heap holds there is
+/// part of the text on some days.
+///
 /// # Safety
-/// Null, or so many readable bytes.
-unsafe fn text<'a>(at: *const c_char, length: u32) -> Option<&'a str> {
-    if at.is_null() {
+/// `at` is null, or the host's text. Where that has no NUL, bytes behind it are read, as the library reads them.
+unsafe fn text<'a>(what: &str, at: *const c_char, length: u32) -> Option<&'a str> {
+    if at.is_null() || length == 0 {
         return None;
     }
-    // SAFETY: `at` is not null, by the check above, and so has `length` readable bytes (the caller's
-    // contract).
-    std::str::from_utf8(unsafe { slice::from_raw_parts(at.cast(), length as usize) }).ok()
+    // SAFETY: `at` is not null, by the check above, and so is the host's text (the caller's contract).
+    let text = unsafe { CStr::from_ptr(at) };
+    // Some count the NUL, some do not.
+    let found = text.to_bytes_with_nul().len();
+    if ![found, found - 1].contains(&(length as usize)) {
+        violation(&format!("{what}: no NUL ends the text of {length} bytes that {text:?} begins with"));
+    }
+    text.to_str().ok()
 }
 
 /// What is asked of a session.
@@ -202,10 +211,17 @@ fn known(domain: i32) -> bool {
 
 unsafe fn reserve(data: &mut ReserveSession) -> i32 {
     plan!("RESERVE_NEW_SESSION");
-    // SAFETY: the name is null or has so many readable bytes (the contract of `remote_session_control`).
-    let name = unsafe { text(data.domain_name, data.domain_name_length) };
-    if name != Some(CDSP_NAME) {
-        return aee::BAD_PARAMETER;
+    // SAFETY: both are null or texts (the contract of `remote_session_control`).
+    let (domain, name) = unsafe {
+        (
+            text("RESERVE_NEW_SESSION", data.domain_name, data.domain_name_length),
+            text("RESERVE_NEW_SESSION", data.session_name, data.session_name_length),
+        )
+    };
+    let (Some(CDSP_NAME), Some(name)) = (domain, name) else { return aee::BAD_PARAMETER };
+    // The library copies the name into as many bytes, the last of which is a NUL.
+    if name.len() >= data.session_name_length as usize {
+        violation(&format!("RESERVE_NEW_SESSION: the library keeps {name:?} without its last character"));
     }
     let mut state = state();
     let limit = state.config.number("sessions").unwrap_or(SESSIONS) as u32;
@@ -218,8 +234,8 @@ unsafe fn reserve(data: &mut ReserveSession) -> i32 {
 
 unsafe fn effective_domain(data: &mut EffectiveDomain) -> i32 {
     plan!("GET_EFFECTIVE_DOMAIN_ID");
-    // SAFETY: the name is null or has so many readable bytes (the contract of `remote_session_control`).
-    let name = unsafe { text(data.domain_name, data.domain_name_length) };
+    // SAFETY: the name is null or a text (the contract of `remote_session_control`).
+    let name = unsafe { text("GET_EFFECTIVE_DOMAIN_ID", data.domain_name, data.domain_name_length) };
     if name != Some(CDSP_NAME) {
         return aee::BAD_PARAMETER;
     }
@@ -229,10 +245,12 @@ unsafe fn effective_domain(data: &mut EffectiveDomain) -> i32 {
 
 unsafe fn get_uri(data: &mut GetUri) -> i32 {
     plan!("GET_URI");
-    // SAFETY: name and module are null or have so many readable bytes (the contract of
-    // `remote_session_control`).
+    // SAFETY: name and module are null or texts (the contract of `remote_session_control`).
     let (name, module) = unsafe {
-        (text(data.domain_name, data.domain_name_length), text(data.module_uri, data.module_uri_length))
+        (
+            text("GET_URI", data.domain_name, data.domain_name_length),
+            text("GET_URI", data.module_uri, data.module_uri_length),
+        )
     };
     let (Some(CDSP_NAME), Some(module)) = (name, module) else { return aee::BAD_PARAMETER };
     let session = data.session_id;

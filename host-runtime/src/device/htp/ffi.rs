@@ -1,11 +1,11 @@
 //! FastRPC's interface on the host: types, numbers and structs, from the public sources.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// The compute DSP, which is the default domain.
 pub(super) const CDSP: i32 = 3;
-/// Its name.
-pub(super) const CDSP_NAME: &[u8] = b"cdsp";
+/// The name of the compute DSP.
+pub(super) const CDSP_NAME: &CStr = c"cdsp";
 
 /// Shared memory comes from this heap, cached.
 pub(super) const HEAP_SYSTEM: c_int = 25;
@@ -32,6 +32,15 @@ pub(super) const VTCM_PAGE: u32 = 4;
 pub(super) const VTCM_COUNT: u32 = 5;
 /// Request of `remote_handle64_control`: keep the CPU awake while calls are under way.
 pub(super) const CONTROL_LATENCY: u32 = 1;
+
+/// A text as the library takes it: where it begins, and its bytes without the NUL.
+///
+/// The library only asks whether the length is 0, and reads up to the NUL (qualcomm/fastrpc,
+/// `fastrpc_apps_user.c`: `snprintf` with `%s`, `strncmp`, `strlcpy`), so that every text has one.
+pub(super) fn text(text: &CStr) -> (*const c_char, u32) {
+    // Our texts are literals and a URI of a few dozen bytes.
+    (text.as_ptr(), text.count_bytes() as u32)
+}
 
 /// A queue.
 pub(super) type RawQueue = *mut c_void;

@@ -3,7 +3,7 @@
 //! The order of calls is that of clients known to work: domain, unsigned libraries, URI, open, quality of
 //! service, queue, start. Closing reverses it. If a call fails, the calls before it are undone.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use hexflash_abi::{ABI_VERSION, LAYOUT_HASH};
 use super::super::limits::{CHIPS, Chip};
 use super::error::{Call, HtpError, check};
 use super::ffi::{
-    ARCH_VERSION, CDSP, CDSP_NAME, CONTROL_LATENCY, Capability, EffectiveDomain, GET_DSP_INFO, GetUri,
+    self, ARCH_VERSION, CDSP, CDSP_NAME, CONTROL_LATENCY, Capability, EffectiveDomain, GET_DSP_INFO, GetUri,
     Latency, ProcessKill, RemoteArg, ReserveSession, UnsignedModule, VTCM_COUNT, VTCM_PAGE, session,
 };
 use super::library::Library;
@@ -81,14 +81,15 @@ struct SessionAddress {
 
 impl SessionAddress {
     fn find(library: &Library, reserve: bool) -> Result<Self, HtpError> {
-        let (domain_name, domain_name_length) = (CDSP_NAME.as_ptr().cast::<c_char>(), CDSP_NAME.len() as u32);
+        let (domain_name, domain_name_length) = ffi::text(CDSP_NAME);
         if reserve {
-            let name = b"hexflash";
+            let (session_name, length) = ffi::text(c"hexflash");
             let mut request = ReserveSession {
                 domain_name,
                 domain_name_length,
-                session_name: name.as_ptr().cast(),
-                session_name_length: name.len() as u32,
+                session_name,
+                // The library copies one byte less than this: it counts the NUL.
+                session_name_length: length + 1,
                 effective_domain_id: 0,
                 session_id: 0,
             };
@@ -114,12 +115,15 @@ impl SessionAddress {
             Chip::for_arch(arch).arch
         );
         let mut uri = vec![0u8; module.len() + 64];
+        let module_text = c_text(&module);
+        let (domain_name, domain_name_length) = ffi::text(CDSP_NAME);
+        let (module_uri, module_uri_length) = ffi::text(&module_text);
         let mut request = GetUri {
-            domain_name: CDSP_NAME.as_ptr().cast(),
-            domain_name_length: CDSP_NAME.len() as u32,
+            domain_name,
+            domain_name_length,
             session_id: self.session,
-            module_uri: module.as_ptr().cast(),
-            module_uri_length: module.len() as u32,
+            module_uri,
+            module_uri_length,
             uri: uri.as_mut_ptr().cast(),
             uri_length: uri.len() as u32,
         };
@@ -130,8 +134,13 @@ impl SessionAddress {
             0 => format!("{module}&_dom=cdsp"),
             session => format!("{module}&_dom=cdsp&_session={session}"),
         };
-        given.map_or_else(|| CString::new(made()).unwrap_or_default(), CString::from)
+        given.map_or_else(|| c_text(&made()), CString::from)
     }
+}
+
+/// A text of ours with its NUL. There is none within: it is made of constants and numbers.
+fn c_text(text: &str) -> CString {
+    CString::new(text).unwrap_or_default()
 }
 
 /// A running session.
