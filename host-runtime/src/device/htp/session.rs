@@ -98,14 +98,16 @@ impl SessionAddress {
         }
         let mut request =
             EffectiveDomain { domain_name, domain_name_length, session_id: 0, effective_domain_id: 0 };
-        match control(library, session::GET_EFFECTIVE_DOMAIN_ID, &mut request) {
-            0 => Ok(Self { domain: request.effective_domain_id as c_int, session: 0 }),
-            // Older libraries do not know the request: there the only session is the domain itself.
-            code if super::aee::AeeCode(code).base() == super::aee::AeeCode::UNSUPPORTED => {
-                Ok(Self { domain: CDSP, session: 0 })
+        // Older libraries do not know the request. Whatever they answer, the first session is the domain itself:
+        // clients that are known to work never ask.
+        let domain = match control(library, session::GET_EFFECTIVE_DOMAIN_ID, &mut request) {
+            0 => request.effective_domain_id as c_int,
+            code => {
+                tracing::debug!("{}; domain {CDSP} is taken", HtpError::call(Call::EffectiveDomain, code));
+                CDSP
             }
-            code => Err(HtpError::call(Call::EffectiveDomain, code)),
-        }
+        };
+        Ok(Self { domain, session: 0 })
     }
 
     /// The URI of our library in this session.
