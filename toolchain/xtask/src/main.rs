@@ -11,6 +11,7 @@ mod arch_object;
 mod arm64;
 mod check;
 mod clients;
+mod daily;
 mod deny;
 mod disassembly;
 mod dist;
@@ -72,6 +73,8 @@ enum Verb {
     RandomModel(oracle::Arguments),
     /// Make deliberate mistakes in kernels, one at a time, and see each of them caught
     Mutants(mutants::Arguments),
+    /// Run the check whose turn it is today: a sanitizer, some mutants, soak, each text with each draft
+    Daily(daily::Arguments),
     /// Generate without end, with faults, and hold every text against plain decoding
     Soak(soak::Arguments),
     /// Give all that takes input from strangers random inputs, led by the code that they reach
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Verb::CompareTokenizers(arguments) => published::compare_tokenizers(&arguments),
         Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
+        Verb::Daily(arguments) => daily::run(&arguments),
         Verb::Soak(arguments) => soak::run(&arguments),
         Verb::Fuzz(arguments) => fuzz::run(&arguments),
         Verb::Sanitize(arguments) => sanitize::run(&arguments),

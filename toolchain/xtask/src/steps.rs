@@ -114,20 +114,6 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["packets", "--quick"]),
     },
     Step {
-        name: "every-draft",
-        about: "each text with each way to draft, where `unit` lets them take turns",
-        needs: &[Set::Base],
-        after: &[],
-        place: Place::Workspace,
-        tier: Tier::Full("takes three minutes for pairs of a text and a draft that are seldom special"),
-        found: "",
-        command: || {
-            let mut command = cargo("test --workspace --test speculation same::");
-            command.env("HEXFLASH_EVERY_DRAFT", "1");
-            command
-        },
-    },
-    Step {
         name: "hexagon-v73",
         about: "the runtime builds as Hexagon code, for the version that most phones have",
         needs: &[Set::Base, Set::Hexagon],
@@ -228,26 +214,6 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["fuzz", "--quick", "--seconds", "10"]),
     },
     Step {
-        name: "sanitize",
-        about: "sessions, messages and a generation under the address sanitizer",
-        needs: &[Set::Base],
-        after: &[],
-        place: Place::Own,
-        tier: Tier::Full("compiles kernels with a sanitizer's checks"),
-        found: "",
-        command: || process::xtask(&["sanitize", "address"]),
-    },
-    Step {
-        name: "soak",
-        about: "sessions and a server with faults, for two minutes",
-        needs: &[Set::Base],
-        after: &["emulated"],
-        place: Place::Workspace,
-        tier: Tier::Full("finds more the longer it runs"),
-        found: "",
-        command: || process::xtask(&["soak", "--minutes", "2", "--device", "inproc", "--device", "htp"]),
-    },
-    Step {
         name: "mutants-apply",
         about: "deliberate mistakes still apply to the code",
         needs: &[Set::Base],
@@ -258,14 +224,14 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["mutants", "--check"]),
     },
     Step {
-        name: "mutants",
-        about: "today's deliberate mistakes are caught by the tests that they name",
-        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
-        after: &["mutants-apply"],
-        place: Place::Own,
-        tier: Tier::Full("compiles the tree once for each mistake"),
+        name: "daily",
+        about: "today's turn: a sanitizer, two mutants, soak, or each text with each way to draft",
+        needs: &[Set::Base],
+        after: &["emulated", "mutants-apply"],
+        place: Place::Workspace,
+        tier: Tier::Full("takes long and seldom finds something, so that one runs each day"),
         found: "",
-        command: || process::xtask(&["mutants", "--today", "2", "--no-oracle"]),
+        command: || process::xtask(&["daily"]),
     },
     Step {
         name: "emulated-host",

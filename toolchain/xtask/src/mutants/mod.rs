@@ -14,8 +14,9 @@ mod patch;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use crate::daily;
 use crate::failure::{Failure, Result};
 use crate::process;
 use crate::setup::{self, Set};
@@ -42,8 +43,6 @@ pub struct Arguments {
     check: bool,
 }
 
-const SECONDS_OF_A_DAY: u64 = 24 * 60 * 60;
-
 /// The verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let root = process::workspace_root()?;
@@ -51,9 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     mutants.retain(|m| arguments.only.as_ref().is_none_or(|part| m.name.contains(part)));
     mutants.retain(|m| !arguments.no_oracle || m.suite != Suite::Conformance);
     if let Some(count) = arguments.today {
-        // A clock before 1970 is as good as any day.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        mutants = turn(mutants, since.as_secs() / SECONDS_OF_A_DAY, count.get());
+        mutants = turn(mutants, daily::day(), count.get());
     }
     if arguments.list || mutants.is_empty() {
         mutants

@@ -1,0 +1,49 @@
+//! `cargo xtask daily`: checks that take long and seldom find something take turns, one each day.
+
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::failure::Result;
+use crate::process;
+
+/// Arguments of `cargo xtask daily`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Run all of them
+    #[arg(long)]
+    all: bool,
+}
+
+/// The checks that take turns.
+const CHECKS: [fn() -> Command; 5] = [
+    || process::xtask(&["sanitize", "address"]),
+    || process::xtask(&["mutants", "--today", "2", "--no-oracle"]),
+    every_draft,
+    || process::xtask(&["sanitize", "thread"]),
+    || process::xtask(&["soak", "--minutes", "5", "--device", "inproc", "--device", "htp"]),
+];
+
+/// The verb: runs the check of today, or all of them.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let turn = (day() % CHECKS.len() as u64) as usize;
+    let chosen = if arguments.all { &CHECKS[..] } else { &CHECKS[turn..=turn] };
+    chosen.iter().try_for_each(|check| {
+        let mut command = check();
+        eprintln!("daily: {}", process::typed(&command));
+        process::run(&mut command)
+    })
+}
+
+/// Texts of speculation with each way to draft; in the step `unit` texts take turns with them.
+fn every_draft() -> Command {
+    let mut cargo = process::cargo();
+    cargo.args(["test", "--workspace", "--test", "speculation", "same::"]);
+    cargo.env("HEXFLASH_EVERY_DRAFT", "1");
+    cargo
+}
+
+/// Days since 1970, in UTC; none where the clock is not set.
+pub fn day() -> u64 {
+    const SECONDS_OF_A_DAY: u64 = 24 * 60 * 60;
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() / SECONDS_OF_A_DAY)
+}
