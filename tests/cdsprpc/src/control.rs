@@ -106,7 +106,7 @@ const _: () = assert!(size_of::<GetUri>() == 48 && size_of::<NotifyRegister>() =
 /// part of the text on some days.
 ///
 /// # Safety
-/// `at` is null, or the host's text. Where that has no NUL, bytes behind it are read, as the library reads them.
+/// `at` is null, or the host's text. Where that has no NUL, bytes behind it are read, as the library does it.
 unsafe fn text<'a>(what: &str, at: *const c_char, length: u32) -> Option<&'a str> {
     if at.is_null() || length == 0 {
         return None;

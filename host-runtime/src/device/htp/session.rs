@@ -98,8 +98,8 @@ impl SessionAddress {
         }
         let mut request =
             EffectiveDomain { domain_name, domain_name_length, session_id: 0, effective_domain_id: 0 };
-        // Older libraries do not know the request. Whatever they answer, the first session is the domain itself:
-        // clients that are known to work never ask.
+        // Older libraries do not know the request. Whatever they answer, the first session is the domain
+        // itself: clients that are known to work never ask.
         let domain = match control(library, session::GET_EFFECTIVE_DOMAIN_ID, &mut request) {
             0 => request.effective_domain_id as c_int,
             code => {

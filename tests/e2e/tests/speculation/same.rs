@@ -39,8 +39,8 @@ fn speculations(draft: Draft) -> Vec<(String, Speculation)> {
 }
 
 /// The ways to draft that a text takes its turn with: of `turns` texts in a row each takes others, so that
-/// together they take all. With `HEXFLASH_EVERY_DRAFT` set, as `cargo xtask daily` does now and then, each text
-/// takes all of them.
+/// together they take all. With `HEXFLASH_EVERY_DRAFT` set, as `cargo xtask daily` does now and then, each
+/// text takes all of them.
 fn in_turn(draft: Draft, text: usize, turns: usize) -> impl Iterator<Item = (String, Speculation)> {
     let turns = if std::env::var_os("HEXFLASH_EVERY_DRAFT").is_some() { 1 } else { turns };
     let all = speculations(draft).into_iter().enumerate();
