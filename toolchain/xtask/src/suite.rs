@@ -79,7 +79,7 @@ pub fn select<'a>(steps: &'a [Step], only: &[String]) -> Result<Vec<&'a Step>> {
     Ok(steps.iter().filter(wanted).collect())
 }
 
-/// Runs all the steps, also after one failed, and ends with what failed, what was skipped and the counts.
+/// Runs all the steps, also after one failed; how each ended, in their order.
 ///
 /// Up to `lanes` steps run at the same time: a compiler and an emulator each leave a processor idle now and
 /// then. With a folder for it, what a step prints goes to a file there, and is shown as a whole when the step
@@ -99,17 +99,21 @@ pub fn run(steps: &[&Step], lanes: usize, folder: Option<&Path>, missing: Missin
         }
     });
     let states = queue.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let reports: Vec<_> = steps
-        .iter()
-        .zip(states)
-        .filter_map(|(step, state)| match state {
-            State::Ended(outcome, seconds) => Some(Report { name: step.name, outcome, seconds }),
-            State::Waiting | State::Running => None,
-        })
-        .collect();
+    let ended = |(step, state): (&&Step, State)| match state {
+        State::Ended(outcome, seconds) => Some(Report { name: step.name, outcome, seconds }),
+        State::Waiting | State::Running => None,
+    };
+    Ok(steps.iter().zip(states).filter_map(ended).collect())
+}
+
+/// Prints what failed, what was skipped and the counts.
+///
+/// # Errors
+/// A step has failed.
+pub fn conclude(reports: &[Report]) -> Result<()> {
     println!();
     let (mut failed, mut skipped) = (Vec::new(), 0);
-    for report in &reports {
+    for report in reports {
         match &report.outcome {
             Outcome::Passed => {}
             Outcome::Skipped(why) => {
@@ -124,10 +128,10 @@ pub fn run(steps: &[&Step], lanes: usize, folder: Option<&Path>, missing: Missin
     }
     println!("{}", counts(reports.len() - failed.len() - skipped, failed.len(), skipped));
     if failed.is_empty() {
-        return Ok(reports);
+        return Ok(());
     }
     Err(Failure::failed(
-        format!("{} of {} steps failed", failed.len(), steps.len()),
+        format!("{} of {} steps failed", failed.len(), reports.len()),
         format!("to repeat: cargo xtask test {}", failed.join(" ")),
     ))
 }
@@ -317,12 +321,13 @@ mod tests {
             let folder = env::temp_dir().join(format!("hexflash-suite-{}-{lanes}", std::process::id()));
             fs::create_dir_all(&folder).unwrap();
             let kept = (lanes > 1).then_some(&*folder);
-            let error =
-                run(&select(STEPS, &[]).unwrap(), lanes, kept, Missing::Fails).err().unwrap().to_string();
+            let chosen =
+                |only: &[String]| run(&select(STEPS, only).unwrap(), lanes, kept, Missing::Fails).unwrap();
+            let error = conclude(&chosen(&[])).unwrap_err().to_string();
             assert!(error.contains("2 of 3") && error.contains("--only bad --only gone"), "{error}");
-            let good =
-                run(&select(STEPS, &["good".to_owned()]).unwrap(), lanes, kept, Missing::Fails).unwrap();
+            let good = chosen(&["good".to_owned()]);
             assert!(matches!(&good[..], [Report { name: "good", outcome: Outcome::Passed, .. }]));
+            conclude(&good).unwrap();
             assert_eq!(folder.join("good.txt").is_file(), lanes > 1);
             fs::remove_dir_all(&folder).unwrap();
         }

@@ -66,7 +66,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let missing = if arguments.strict { Missing::Fails } else { Missing::Skips };
     let reports = run_in(&folder, &steps, usize::from(arguments.jobs), missing)?;
-    table::record(&reports, &folder)
+    table::record(&reports, &folder)?;
+    suite::conclude(&reports)
 }
 
 /// Runs the steps as one suite, whose files are in `folder`.
