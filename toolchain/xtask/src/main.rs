@@ -73,7 +73,8 @@ enum Verb {
     RandomModel(oracle::Arguments),
     /// Make deliberate mistakes in kernels, one at a time, and see each of them caught
     Mutants(mutants::Arguments),
-    /// Run the check whose turn it is today: a sanitizer, some mutants, soak, each text with each draft
+    /// Run the check whose turn it is today: a sanitizer, some mutants, soak, each text with each way to
+    /// draft, kernels as code for v67 or v68
     Daily(daily::Arguments),
     /// Generate without end, with faults, and hold every text against plain decoding
     Soak(soak::Arguments),

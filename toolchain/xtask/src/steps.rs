@@ -100,6 +100,8 @@ pub const STEPS: &[Step] = &[
                 command.args(["--test", target]);
             }
             command.env("HEXFLASH_QEMU_REQUIRED", "1");
+            // Parts of the command line that know no device.
+            command.args(["--", "--skip", "deploy::", "--skip", "hub", "--skip", "serve::"]);
             command
         },
     },
@@ -184,16 +186,6 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["ggml-backend"]),
     },
     Step {
-        name: "ggml-backend-qemu",
-        about: "some of the same as code for v67",
-        needs: &[Set::Base, Set::Downloads, Set::Hexagon],
-        after: &["hexagon", "emulator"],
-        place: Place::Workspace,
-        tier: Tier::Full("is slow under emulation"),
-        found: "",
-        command: || process::xtask(&["ggml-backend", "--qemu"]),
-    },
-    Step {
         name: "loom",
         about: "the queue and the worker pool, in all orders that threads may take",
         needs: &[Set::Base],
@@ -222,16 +214,6 @@ pub const STEPS: &[Step] = &[
         tier: Tier::Full("patches follow the code when somebody has time"),
         found: "",
         command: || process::xtask(&["mutants", "--check"]),
-    },
-    Step {
-        name: "daily",
-        about: "today's turn: a sanitizer, two mutants, soak, or each text with each way to draft",
-        needs: &[Set::Base],
-        after: &["emulated", "mutants-apply"],
-        place: Place::Workspace,
-        tier: Tier::Full("takes long and seldom finds something, so that one runs each day"),
-        found: "",
-        command: || process::xtask(&["daily"]),
     },
     Step {
         name: "emulated-host",
@@ -276,16 +258,6 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["conformance", "--full", "--quiet"]),
     },
     Step {
-        name: "conformance-qemu",
-        about: "the same as Hexagon code, with inproc's bits: the cases that are quick under emulation",
-        needs: &[Set::Base, Set::Hexagon, Set::Oracle],
-        after: &["oracle-unit", "hexagon"],
-        place: Place::Own,
-        tier: Tier::Full("is slow under emulation"),
-        found: "1: `7fa14c58` SSM_CONV left out the newest row (LLVM's loops)",
-        command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
-    },
-    Step {
         name: "conformance-v73",
         about: "the same as code for v73: against ggml's result, and the bits of its float in software",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
@@ -304,27 +276,6 @@ pub const STEPS: &[Step] = &[
         tier: Tier::Full("is slow under emulation"),
         found: "",
         command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v79", "--quiet"]),
-    },
-    Step {
-        name: "conformance-v68",
-        about: "for v68, the oldest that skels are built for: ops that make floats of integers there",
-        needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
-        after: &["oracle-unit", "hexagon", "emulator"],
-        place: Place::Own,
-        tier: Tier::Full("is slow under emulation"),
-        found: "",
-        command: || {
-            process::xtask(&[
-                "conformance",
-                "--device",
-                "qemu",
-                "--arch",
-                "v68",
-                "--quiet",
-                "--op",
-                OF_INTEGERS,
-            ])
-        },
     },
     Step {
         name: "tokenizers",
@@ -362,16 +313,21 @@ pub const STEPS: &[Step] = &[
         found: "",
         command: || process::xtask(&["compare-llama", "--random", "--tokens", "512"]),
     },
+    Step {
+        name: "daily",
+        about: "today's turn of eight checks: `cargo xtask daily --help` names them",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle, Set::Downloads],
+        after: &["emulated", "mutants-apply", "oracle-unit"],
+        place: Place::Workspace,
+        tier: Tier::Full("takes long and seldom finds something, so that one runs each day"),
+        found: "1: `7fa14c58` SSM_CONV left out the newest row (LLVM's loops)",
+        command: || process::xtask(&["daily"]),
+    },
 ];
 
 /// Test targets that have tests of the emulated device, or of skels under emulation.
 const EMULATED: [&str; 8] =
     ["phones", "matrix_unit", "qemu", "device", "phone_products", "htp", "cli", "short"];
-
-/// Ops that make floats of integers: what v68 and v69 lack of v73's float vectors. All ops would take
-/// minutes, and are run by hand.
-const OF_INTEGERS: &str =
-    "EXP|SILU|SIGMOID|SOFTPLUS|SWIGLU|SWIGLU_OAI|GEGLU|QUANTIZE|GATED_DELTA_NET|MUL_MAT_ID";
 
 /// Cargo for the workspace of `tests/oracle`.
 fn oracle(verb: &str, words: &str) -> Command {
