@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(parts(&bpe, "aa aé"), ["aa", "\u{2581}", "a", "<0xC3>", "<0xA9>"]);
     }
 
-    /// The same rule, written without a queue.
+    /// Merging by rank, written without a queue.
     fn naive(merges: &[&str], text: &str) -> Vec<String> {
         let mut parts: Vec<String> = text.chars().map(String::from).collect();
         loop {

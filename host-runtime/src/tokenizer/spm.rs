@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(encode(false, true), [1, 2]);
     }
 
-    /// The same rule, written without a queue.
+    /// Merging by score, written without a queue.
     fn naive(tokens: &[(&str, f32)], text: &str) -> Vec<String> {
         let mut parts: Vec<String> = text.chars().map(String::from).collect();
         loop {

@@ -33,7 +33,7 @@ const KERNELS: &[Kernel] = &[
 /// As many flaws are written out.
 const SHOWN: usize = 5;
 
-/// What is wrong with the code of a skel library.
+/// Flaws in the code of a skel library.
 pub fn check(file: &Path, arch: Arch) -> Result<Vec<String>> {
     let listing = listing(file, arch)?;
     let mut flaws: Vec<_> = KERNELS.iter().flat_map(|kernel| kernel.flaws(&listing)).collect();
@@ -41,7 +41,7 @@ pub fn check(file: &Path, arch: Arch) -> Result<Vec<String>> {
     Ok(flaws)
 }
 
-/// What is wrong with the code of an image, of which only the instructions matter.
+/// Flaws in the code of an image, of which only the instructions matter.
 pub fn check_instructions(file: &Path, arch: Arch) -> Result<Vec<String>> {
     Ok(shown(&flaws(file, arch)?))
 }

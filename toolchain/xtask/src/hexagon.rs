@@ -287,7 +287,7 @@ impl fmt::Display for Arch {
 }
 
 impl Arguments {
-    /// What is built or checked for an architecture.
+    /// Products that are built or checked for an architecture.
     fn products(&self, arch: Arch) -> &'static [Product] {
         if self.image { &[Product::Image] } else { arch.products() }
     }

@@ -134,7 +134,7 @@ impl Bench {
 
 const NOTHING: [&str; 2] = ["--", "devices"];
 
-/// What adb must not wait for: more than a script takes on a machine with other work.
+/// Limit of adb's waiting: more than a script takes on a machine with other work.
 const PATIENCE: [&str; 2] = ["--timeout", "3"];
 
 #[test]

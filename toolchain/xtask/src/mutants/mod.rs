@@ -128,7 +128,7 @@ fn report_stale(tree: &Path, mutants: &mut Vec<Mutant>) -> Result<Vec<String>> {
     Ok(stale)
 }
 
-/// What went wrong: mutants that no test caught, and patches that do not apply.
+/// Failures of a run: mutants that no test caught, and patches that do not apply.
 fn verdict(survivors: &[String], stale: &[String]) -> Result<()> {
     match (survivors.is_empty(), stale.is_empty()) {
         (true, true) => Ok(()),

@@ -111,7 +111,7 @@ pub fn apply(tree: &Path, patch: &Path, reverse: bool) -> Result<()> {
     process::run(&mut git)
 }
 
-/// What git says of a patch that does not apply to this tree; none if it does. Nothing is changed.
+/// Git's words on a patch that does not apply to this tree; none if it does. Nothing is changed.
 pub fn refusal(tree: &Path, patch: &Path) -> Result<Option<String>> {
     let output = git_apply(tree, patch).arg("--check").output().map_err(|error| {
         Failure::unusable(format!("git cannot be started ({error})"), "`cargo xtask setup base` installs it")

@@ -94,12 +94,12 @@ impl Baseline {
     }
 }
 
-/// What came of a comparison.
+/// Outcome of a comparison.
 #[derive(Debug)]
 pub(super) struct Comparison {
     /// All that was counted and is in the file.
     pub trend: Trend,
-    /// What fails: counts that are too high, and cases that the file has not or has alone.
+    /// Failures: counts that are too high, and cases that the file has not or has alone.
     pub failures: Vec<String>,
 }
 
