@@ -40,7 +40,7 @@ pub enum Tier {
     Full(&'static str),
 }
 
-/// What happens to a step that needs something which is not on this machine and cannot be installed.
+/// Fate of a step that needs something which is not on this machine and cannot be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The step is skipped, named and counted, unless it is a compiler or a linter that is missing.
@@ -140,7 +140,7 @@ pub fn conclude(reports: &[Report]) -> Result<()> {
 pub struct Report {
     /// The step's name.
     pub name: &'static str,
-    /// Its end.
+    /// End of the step.
     pub outcome: Outcome,
     /// How long it took, what it had installed included.
     pub seconds: f32,

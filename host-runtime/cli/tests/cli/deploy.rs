@@ -72,7 +72,7 @@ impl Bench {
         hexflash(&self.arguments(&self.paths(), rest))
     }
 
-    /// The same, for what could hang or take all memory: it is ended after a minute, and has 2 GiB of address
+    /// Deployment that could hang or take all memory: it is ended after a minute, and has 2 GiB of address
     /// space.
     fn bounded(&self, rest: &[&str]) -> Outcome {
         let paths = self.paths();
