@@ -6,7 +6,8 @@
 //! * [`plan`]: what is decided about an op when its program is loaded,
 //! * [`step`]: the register blocks of a step, and which rows belong to which sequence,
 //! * [`stream`]: the weights of a program, fetched ahead of the ops that read them,
-//! * [`kernels`]: one file per op, against the vector layer [`hvx`],
+//! * [`table`]: which kernel runs an op, and the call of it ([`op_run`], [`variant`]),
+//! * [`kernels`]: one file or folder per op, against the vector layer [`hvx`],
 //! * [`hmx`]: the matrix unit,
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`], [`row_blocks`]: what kernels stand on,
 //! * [`platform`]: what differs between operating systems.
@@ -23,6 +24,7 @@ pub mod hmx;
 pub mod hvx;
 pub mod kernels;
 pub mod memory;
+pub mod op_run;
 pub mod plan;
 pub mod platform;
 pub mod pool;
@@ -33,7 +35,9 @@ pub mod serve;
 pub mod session;
 pub mod step;
 pub mod stream;
+pub mod table;
 #[cfg(any(test, feature = "host"))]
 #[doc(hidden)] // For tests here and in other crates.
 pub mod testing;
+pub mod variant;
 pub mod vtcm;

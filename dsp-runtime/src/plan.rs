@@ -4,7 +4,7 @@ use hexflash_abi::program::{MAX_DST, MAX_SRC, Numerics, OpDesc, TensorDesc};
 use hexflash_abi::validate::Program;
 use hexflash_abi::{DType, TensorIndex};
 
-use crate::kernels::Variant;
+use crate::variant::Variant;
 use crate::vtcm::VtcmPlan;
 
 /// What a session has for kernels.

@@ -5,6 +5,16 @@
 //! gate and waits for those who are inside: nobody waits for a helper that has not begun. Waiting spins for a
 //! while, then sleeps on the word.
 //!
+//! ```text
+//! dispatcher   publish job --> open gate, next epoch --> work --> close gate --> wait --> next job
+//!
+//! gate         (closed, 0) --> (open, 0) <--> (open, n inside) --> (closed, n) --> (closed, 0): wakes
+//!
+//! helper       asleep --new epoch--> enters, n + 1 --> works --> leaves, n - 1 --> asleep
+//!                 ^          |
+//!                 +----------+ the gate is closed already
+//! ```
+//!
 //! A helper may hold something that a job needs: pieces of the weight stream that only it can wait for and
 //! multiply. The dispatcher waits for such a helper to come before it closes the gate.
 //!

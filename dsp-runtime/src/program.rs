@@ -13,9 +13,11 @@ use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::buffers::BufferTable;
-use crate::kernels::{self, Variant, mul_mat};
+use crate::kernels::products::mul_mat;
 use crate::plan::{OpShapes, Plan, Resources};
-use crate::stream::{self, Layout, Matrix};
+use crate::stream::{self, RingLayout, StreamedMatrix};
+use crate::table;
+use crate::variant::Variant;
 use crate::vtcm::VtcmPlan;
 
 /// Alignment of blocks in the arena.
@@ -153,7 +155,7 @@ pub struct Loaded {
     n_ops: usize,
     n_io: usize,
     ends_round: bool,
-    stream: Option<Layout>,
+    stream: Option<RingLayout>,
 }
 
 /// A loaded program, opened for a run.
@@ -166,7 +168,7 @@ pub struct LoadedView<'a> {
     /// Whether it has an op that ends a round, and so leaves its registers behind for the next run.
     pub ends_round: bool,
     /// Where its weight stream lies in VTCM, if it has one.
-    pub stream: Option<Layout>,
+    pub stream: Option<RingLayout>,
 }
 
 impl LoadedView<'_> {
@@ -182,7 +184,7 @@ impl LoadedView<'_> {
 
     /// The matrix of op `i` in the weight stream, if it has one there. `base` says where a buffer is mapped,
     /// by its index in the program.
-    pub fn matrix(&self, i: usize, base: impl Fn(u16) -> Option<NonNull<u8>>) -> Option<Matrix> {
+    pub fn matrix(&self, i: usize, base: impl Fn(u16) -> Option<NonNull<u8>>) -> Option<StreamedMatrix> {
         let plan = self.plans.get(i).filter(|plan| plan.piece_groups > 0)?;
         let w = self.program.tensor(self.program.ops[i].src[mul_mat::abi::W.place()])?;
         let base = base(w.buffer)?.as_ptr().cast_const();
@@ -275,7 +277,7 @@ impl Loaded {
         buffers: &BufferTable,
         resources: Resources,
         streams: bool,
-    ) -> Result<Option<Layout>, Fault> {
+    ) -> Result<Option<RingLayout>, Fault> {
         let internal = Fault::new(ErrorCode::Internal, line!());
         let at = self.block_bytes.next_multiple_of(8);
         let (block, side) = arena.get_mut(&self.block).split_at_mut(at);
@@ -286,7 +288,7 @@ impl Loaded {
         for (i, (op, stored)) in program.ops.iter().zip(&mut *plans).enumerate() {
             let opcode = Op::parse(op.opcode).ok_or(internal.at(i))?;
             let shapes = OpShapes::of(&program, op, resources);
-            let plan = kernels::plan(opcode, &shapes).map_err(|f| f.at(i))?;
+            let plan = table::plan(opcode, &shapes).map_err(|f| f.at(i))?;
             *stored = StoredPlan::new(plan, opcode.spec().advances);
         }
         let stream = if streams { plan_stream(&program, plans, resources) } else { None };
@@ -301,7 +303,7 @@ impl Loaded {
 
 /// Plans the ops of a program once more, with a weight stream; `None` and the plans as they were if it cannot
 /// have one: steps may be too wide, VTCM too small, or there is nothing to stream.
-fn plan_stream(program: &Program<'_>, plans: &mut [StoredPlan], resources: Resources) -> Option<Layout> {
+fn plan_stream(program: &Program<'_>, plans: &mut [StoredPlan], resources: Resources) -> Option<RingLayout> {
     if program.header.max_tokens as usize > stream::MAX_ROWS {
         return None;
     }
@@ -318,12 +320,12 @@ fn plan_stream(program: &Program<'_>, plans: &mut [StoredPlan], resources: Resou
     let others = || program.ops.iter().enumerate().filter(|(_, op)| !streams(op));
     let wanted = others().map(|(i, _)| total(plans[i].vtcm())).max().unwrap_or(0);
     let budget = Resources { vtcm_bytes: wanted.min(vtcm_bytes / 2), ..resources };
-    let planned = |op: &OpDesc| kernels::plan(Op::parse(op.opcode)?, &OpShapes::of(program, op, budget)).ok();
+    let planned = |op: &OpDesc| table::plan(Op::parse(op.opcode)?, &OpShapes::of(program, op, budget)).ok();
     let mut used = total(mul_mat::SUMS_PLAN);
     for (_, op) in others() {
         used = used.max(total(planned(op)?.vtcm));
     }
-    let mut layout = Layout::behind(used, workers, vtcm_bytes);
+    let mut layout = RingLayout::behind(used, workers, vtcm_bytes);
     for op in program.ops.iter().filter(|op| streams(op)) {
         layout.push(mul_mat::cut(&OpShapes::of(program, op, resources), layout.piece_bytes())?.units)?;
     }

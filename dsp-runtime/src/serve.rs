@@ -1,5 +1,8 @@
 //! The message loop over the shared-memory ring: the `inproc` and `qemu` devices.
 
+#[cfg(feature = "host")]
+pub mod host;
+
 use hexflash_abi::message::Response;
 use hexflash_abi::queue::{MAX_MESSAGE, QueueError, Reader, Writer};
 use hexflash_abi::sync::{AtomicU32, Ordering};

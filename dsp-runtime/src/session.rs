@@ -15,20 +15,21 @@ use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, PARTS, TensorFlags};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{
-    ABI_VERSION, BufferId, DType, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, ProgramId, Seq, Status,
-    TensorIndex,
+    ABI_VERSION, BufferId, DType, ErrorCode, Fault, LAYOUT_HASH, MAGIC, ProgramId, Seq, Status, TensorIndex,
 };
 use zerocopy::{FromBytes, transmute};
 
 use crate::buffers::BufferTable;
-use crate::kernels::{self, OpRun};
+use crate::kernels::shared::damage;
 use crate::memory::View;
+use crate::op_run::OpRun;
 use crate::plan::{Resources, Units};
 use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
 use crate::program::{Arena, Loaded, LoadedView};
 use crate::step::{MAX_BLOCKS, Step};
 use crate::stream::StreamCounts;
+use crate::table;
 
 mod streamed;
 
@@ -47,23 +48,7 @@ pub struct Session<'d, 'p, P: Platform> {
     matrix_unit: MatrixUnit,
     /// The step at hand.
     step: Step,
-    written: HostRanges,
 }
-
-/// Memory that the last message wrote for the host to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostRange {
-    /// The shared memory.
-    pub fd: Fd,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-/// The ranges that one message reports. There is room for more than our programs have; a range without room
-/// is flushed but not reported.
-type HostRanges = heapless::Vec<HostRange, 16>;
 
 /// How far a message got before it failed, which is what its status says.
 enum Failure {
@@ -84,7 +69,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     /// DSP's platform lends is tested first, and not used if it fails.
     pub fn new(platform: &'p P, mut pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u16) -> Self {
         let programs = [const { None }; MAX_PROGRAMS];
-        let (buffers, step, written) = (BufferTable::new(), Step::new(), HostRanges::new());
+        let (buffers, step) = (BufferTable::new(), Step::new());
         let mut units = platform.units();
         let matrix_unit = match units.hmx {
             0 => MatrixUnit::None,
@@ -94,13 +79,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         if matrix_unit != MatrixUnit::Works {
             units.hmx = 0;
         }
-        Self { platform, pool, arena, buffers, programs, arch, units, matrix_unit, step, written }
-    }
-
-    /// The ranges that the last message wrote for the host to read. They have been written back from the
-    /// DSP's caches; transports use the list where the host's caches need maintenance, too.
-    pub fn written_for_host(&self) -> &[HostRange] {
-        &self.written
+        Self { platform, pool, arena, buffers, programs, arch, units, matrix_unit, step }
     }
 
     /// What the weight stream has done since the last call.
@@ -111,7 +90,6 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     /// Answers one request, given as the bytes that arrived.
     pub fn handle(&mut self, bytes: &[u8]) -> Response {
         let start = self.platform.now_ns();
-        self.written.clear();
         let mut response = match Request::read_from_bytes(bytes) {
             Ok(request) => self.answer(&request),
             // There is no sequence number to echo in something that is not a request.
@@ -253,9 +231,9 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let loaded = loaded.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?;
         let open = loaded.open(&self.arena)?;
         ensure_mapped(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
-        let Self { platform, pool, buffers, step, written, .. } = self;
+        let Self { platform, pool, buffers, step, .. } = self;
         platform.begin_program(id);
-        execute(*platform, pool, buffers, &open, step, table, written)
+        execute(*platform, pool, buffers, &open, step, table)
     }
 
     fn run(&mut self, run: &Run) -> Result<PartCosts, Failure> {
@@ -263,9 +241,9 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let loaded = self.load_block(run.block)?;
         let outcome = loaded.open(&self.arena).map_err(Failure::from).and_then(|open| {
             ensure_mapped(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
-            let Self { platform, pool, buffers, step, written, .. } = self;
+            let Self { platform, pool, buffers, step, .. } = self;
             platform.begin_program(u32::MAX);
-            execute(*platform, pool, buffers, &open, step, table, written)
+            execute(*platform, pool, buffers, &open, step, table)
         });
         loaded.unload(&mut self.arena);
         outcome
@@ -328,7 +306,6 @@ fn execute<P: Platform>(
     open: &LoadedView<'_>,
     step: &mut Step,
     table: RowTable,
-    written: &mut HostRanges,
 ) -> Result<PartCosts, Failure> {
     let mut costs = [0; PARTS];
     if step.halted() && Halt::parse(step.blocks()[0].get(Register::Halt)).is_some() {
@@ -342,7 +319,7 @@ fn execute<P: Platform>(
             return Err(Fault::new(ErrorCode::WriteToConst, table.range.buffer.0).into());
         }
     }
-    maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate, None);
+    maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate);
     let mut outcome = with_stream(pool, buffers, open, |pool, stream| {
         run_ops(platform, pool, buffers, open, step, stream, &mut costs)
     });
@@ -362,12 +339,9 @@ fn execute<P: Platform>(
         // time.
         unsafe { home.write_volatile(*step.only_mut()?) };
         platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
-        if let Some(mapping) = buffers.get(table.range.buffer) {
-            note_written(written, mapping.fd, table.range.offset, size_of::<StepRegisters>() as u64);
-        }
     }
     // Also after a failure, so that on every device the host sees what the ops before it did.
-    maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush, Some(written));
+    maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush);
     outcome.map(|()| costs)
 }
 
@@ -415,7 +389,7 @@ fn run_op<P: Platform, T>(
     let stream = stream.and_then(|OpStream { stream, matrices }| Some((stream, matrices.of_op(i)?)));
     let mut run = OpRun { pool, src, dst, op, step, plan, stream };
     take_operands(&mut run, buffers, open);
-    kernels::run(&mut run)?;
+    table::run(&mut run)?;
     let seen = look(&run);
     if open.advances(i) && !run.step.halted() {
         run.step.check(program.header)?;
@@ -442,12 +416,12 @@ fn origin<P: Platform>(
     let plan = open.plan(0).ok()?;
     let mut first = OpRun { pool: &mut *pool, src, dst, op, step: &mut *step, plan, stream: None };
     take_operands(&mut first, buffers, open);
-    if !first.src[0].is_none_or(|x| kernels::is_finite(&x)) {
+    if !first.src[0].is_none_or(|x| damage::is_finite(&x)) {
         return None;
     }
     with_stream(pool, buffers, open, |pool, stream| {
         for i in 0..noticed {
-            match run_op(pool, buffers, open, step, stream, i, kernels::gave_finite) {
+            match run_op(pool, buffers, open, step, stream, i, damage::gave_finite) {
                 Ok(true) if !step.halted() => {}
                 Ok(false) | Err(Fault { code: ErrorCode::NotFinite, .. }) => return Ok(Some(i)),
                 // The second run took another course than the first.
@@ -490,10 +464,6 @@ fn base_of(buffers: &BufferTable, open: &LoadedView<'_>, index: u16) -> Option<N
     buffers.get(id)?.base
 }
 
-fn note_written(written: &mut HostRanges, fd: Fd, offset: u64, bytes: u64) {
-    let _ = written.push(HostRange { fd, offset, bytes });
-}
-
 /// Cache maintenance of the tensors that the host touches.
 fn maintain<P: Platform>(
     platform: &P,
@@ -501,7 +471,6 @@ fn maintain<P: Platform>(
     open: &LoadedView<'_>,
     flag: TensorFlags,
     op: CacheOp,
-    mut written: Option<&mut HostRanges>,
 ) {
     for &index in open.io {
         let Some(tensor) = open.program.tensor(index) else { continue };
@@ -513,10 +482,6 @@ fn maintain<P: Platform>(
             let at = base.as_ptr().wrapping_add(tensor.offset as usize);
             let bytes = tensor.extent(dtype).unwrap_or(0);
             platform.cache(op, at, bytes as usize);
-            let fd = open.program.buffers.get(usize::from(tensor.buffer)).and_then(|b| buffers.get(b.buffer));
-            if let (Some(written), Some(mapping)) = (written.as_deref_mut(), fd) {
-                note_written(written, mapping.fd, tensor.offset, bytes);
-            }
         }
     }
 }

@@ -13,7 +13,7 @@ use hexflash_dsp::platform::Platform;
 use hexflash_dsp::platform::host::HostPlatform;
 use hexflash_dsp::pool::{Kernel, Pool, Worker, Workers};
 use hexflash_dsp::serve::sleep;
-use hexflash_dsp::stream::{Layout, Matrices, Matrix, Stream};
+use hexflash_dsp::stream::{Matrices, RingLayout, Stream, StreamedMatrix};
 use hexflash_dsp::vtcm::{Vtcm, VtcmPlan};
 use loom::thread;
 
@@ -112,14 +112,14 @@ fn a_fault_of_any_worker_arrives_whole() {
 }
 
 /// Two matrices of two units of a vector each.
-struct Two(Layout, *const u8);
+struct Two(RingLayout, *const u8);
 
 // SAFETY: the vectors behind the pointer stay for ever, and nobody writes them.
 unsafe impl Sync for Two {}
 
 impl Matrices for Two {
-    fn holding(&self, unit: u32) -> Option<Matrix> {
-        (unit < 4).then(|| Matrix::new(self.1, [2, 1], 1, 128, 2 + unit / 2 * 2))
+    fn holding(&self, unit: u32) -> Option<StreamedMatrix> {
+        (unit < 4).then(|| StreamedMatrix::new(self.1, [2, 1], 1, 128, 2 + unit / 2 * 2))
     }
 }
 
@@ -173,7 +173,8 @@ fn units_that_were_fetched_ahead_are_done_in_their_job() {
         let pool = forever(pool.sharing_all());
         let worker = thread::spawn(move || pool.serve(1));
         let mut dispatcher = pool.dispatcher().unwrap();
-        let weights = Two(Layout { base: 0, bytes: 256, units: 4 }, forever(Vectors([0; 512])).0.as_ptr());
+        let weights =
+            Two(RingLayout { base: 0, bytes: 256, units: 4 }, forever(Vectors([0; 512])).0.as_ptr());
         // SAFETY: the weights are readable for ever, and nobody writes them. The rings lie in VTCM that only
         // the pool uses.
         let stream = unsafe { Stream::new(&weights, weights.0) };
@@ -203,7 +204,8 @@ fn a_stream_that_is_drained_leaves_nothing() {
         let pool = forever(pool.sharing_all());
         let worker = thread::spawn(move || pool.serve(1));
         let mut dispatcher = pool.dispatcher().unwrap();
-        let weights = Two(Layout { base: 0, bytes: 256, units: 4 }, forever(Vectors([0; 512])).0.as_ptr());
+        let weights =
+            Two(RingLayout { base: 0, bytes: 256, units: 4 }, forever(Vectors([0; 512])).0.as_ptr());
         let units: [UnsafeCell<u32>; 4] = std::array::from_fn(|_| UnsafeCell::new(0));
         for _ in 0..2 {
             // SAFETY: the weights are readable for ever, and nobody writes them. The rings lie in VTCM that

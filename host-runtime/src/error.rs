@@ -1,6 +1,6 @@
 //! All errors of the library as one type, and what each of them is charged to.
 
-use std::io;
+use std::{fmt, io};
 
 use crate::cancel::Cancelled;
 use crate::chat::ChatError;
@@ -15,8 +15,9 @@ use crate::text::TextError;
 use crate::tokenizer::TokenizerError;
 use crate::weights::WeightError;
 
-/// Something went wrong. Every message is one line with a cause and a remedy.
-#[derive(Debug, thiserror::Error)]
+/// Something went wrong. Every message is one line with a cause and a remedy; `{:?}` is the same line,
+/// because that is what a `main` shows that returns an error. `{:#?}` has all parts of it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file is no model that can be read.
@@ -51,6 +52,24 @@ pub enum Blame {
     System,
     /// Nothing failed: the work was cancelled.
     Cancelled,
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        let (name, error): (_, &dyn fmt::Debug) = match self {
+            Self::Gguf(error) => ("Gguf", error),
+            Self::Model(error) => ("Model", error),
+            Self::Text(error) => ("Text", error),
+            Self::Sampler(error) => ("Sampler", error),
+            Self::Device(error) => ("Device", error),
+            Self::Engine(error) => ("Engine", error),
+            Self::Generate(error) => ("Generate", error),
+        };
+        f.debug_tuple(name).field(error).finish()
+    }
 }
 
 impl Error {
@@ -252,5 +271,14 @@ mod tests {
     #[test]
     fn a_wish_for_the_end_is_no_failure() {
         assert_eq!(Error::from(Cancelled).blame(), Blame::Cancelled);
+    }
+
+    #[test]
+    fn what_a_main_returns_is_shown_in_one_line() {
+        let missing = Cause::Io { io: io::ErrorKind::NotFound.into() };
+        let error = Error::from(GgufError::new("m.gguf".as_ref(), missing));
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(!error.to_string().contains('\n'), "{error}");
+        assert!(format!("{error:#?}").starts_with("Gguf("), "{error:#?}");
     }
 }

@@ -72,6 +72,13 @@ impl ModelOptions {
         Self { device: name.into(), ..self }
     }
 
+    /// With so many threads of the device for kernels; without it, as many as the device has.
+    #[must_use]
+    pub fn threads(mut self, n: usize) -> Self {
+        self.device_options.threads = Some(n);
+        self
+    }
+
     /// With a draft model.
     #[must_use]
     pub fn draft(self, path: impl Into<PathBuf>) -> Self {

@@ -19,15 +19,15 @@
 //!
 //! # Settings
 //!
-//! [`ModelOptions`] says where a model runs, how it samples, how long its context is and who drafts. A draft
-//! model, or the text itself, guesses tokens before the model computes them. The text stays the same, bit for
-//! bit:
+//! [`ModelOptions`] says where a model runs and on how many [threads](ModelOptions::threads), how it samples,
+//! how long its context is and who drafts. A draft model, or the text itself, guesses tokens before the model
+//! computes them. The text stays the same, bit for bit:
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
 //! use hexflash::{Limits, ModelOptions};
 //!
-//! let options = ModelOptions::default().temperature(0.0).context(256);
+//! let options = ModelOptions::default().temperature(0.0).context(256).threads(2);
 //! let mut plain = options.open("models/tiny-hybrid-q8_0.gguf")?;
 //! let mut drafted = options.clone()
 //!     .draft("models/tiny-hybrid-dflash-q8_0.gguf")
@@ -44,8 +44,8 @@
 //!
 //! # A conversation
 //!
-//! [`Model::chat`] renders a conversation by the template of the model's file; [`Model::chat_with`] by
-//! another one. The context keeps the earlier turns.
+//! [`Model::chat`] renders a conversation by the template of the model's file, and is an error where it has
+//! none; [`Model::chat_with`] by one that the program gives, as here. The context keeps the earlier turns.
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
@@ -132,7 +132,8 @@
 //!
 //! # Errors
 //!
-//! Each message is one line with a cause and a remedy. [`Error`] is all of them; [`Error::blame`] tells bad
+//! Each message is one line with a cause and a remedy, and a `main` that returns [`Error`] prints that line.
+//! [`Error`] is all of them; [`Error::blame`] tells bad
 //! input from a failure of the system. Messages speak of settings in words; a program whose settings have
 //! flags can [name them](setting::name_flags).
 //!
@@ -148,6 +149,7 @@
 //! | [`engine`] | a model on a device |
 //! | [`model`], [`record`], [`weights`] | graphs, programs, and weights as devices read them |
 //! | [`device`] | where programs run: this processor, an emulator, a Snapdragon |
+//! | [`selftest`] | what a device makes of instructions and small kernels |
 //!
 //! The command line is the package `hexflash-cli`.
 
@@ -167,7 +169,10 @@ pub mod gguf;
 pub mod model;
 mod positioned;
 pub mod record;
+mod runtime;
 pub mod sampler;
+pub mod selftest;
+mod sequence;
 pub mod setting;
 pub mod speculation;
 #[doc(hidden)]

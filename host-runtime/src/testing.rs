@@ -2,8 +2,6 @@
 //!
 //! This is no part of the library's interface. It changes whenever the tests need something else.
 
-use zerocopy::IntoBytes;
-
 use crate::device::{Device, DeviceError, inproc};
 use crate::engine::Engine;
 use crate::model::Region;
@@ -42,20 +40,20 @@ impl Target for crate::device::htp::Htp {
 pub fn state_bytes(engine: &Engine) -> Vec<u8> {
     let kept = engine.kept();
     let mut bytes = vec![0; kept.region_bytes(Region::State) as usize];
-    for (part, &start) in engine.state.iter().zip(kept.parts()) {
+    for (part, &start) in engine.runtime().state_memory().zip(kept.parts()) {
         let start = start as usize;
-        part.memory.read(0, &mut bytes[start..][..part.memory.len()]);
+        part.read(0, &mut bytes[start..][..part.len()]);
     }
     bytes
 }
 
 /// The residual stream at tap `tap` of [`EngineOptions::probes`](crate::engine::EngineOptions::probes) for
-/// the
-/// `n` rows of the last prefill step, `{n_embd, n}`.
+/// the `n` rows of the last prefill step, `{n_embd, n}`.
 pub fn tap(engine: &Engine, tap: usize, n: usize) -> Vec<f32> {
-    let width = engine.config.n_embd as usize;
+    let width = engine.config().n_embd as usize;
     let mut values = vec![0.0f32; width * n];
-    let stride = 4 * width * engine.batch as usize;
-    engine.io.memory.read(engine.layout.probes as usize + tap * stride, values.as_mut_bytes());
+    for (row, values) in values.chunks_exact_mut(width).enumerate() {
+        engine.runtime().peek_tap(tap, engine.batch() as usize, row, values);
+    }
     values
 }

@@ -12,7 +12,7 @@ use crate::queue::QueueLayout;
 pub const GUEST_MAGIC: u32 = u32::from_le_bytes(*b"HXFG");
 /// Version of the configuration and of the image's arguments.
 pub const GUEST_VERSION: u32 = 2;
-/// What a line begins with that says on stderr which op begins: the program and the op follow.
+/// The beginning of a line on stderr that says which op begins: the program and the op follow.
 pub const TRACED_OP: &str = "op: ";
 /// The emulator maps files in units of this size, and fails where one ends before its last unit: the length
 /// of every shared file is a multiple.
@@ -21,7 +21,8 @@ pub const FILE_ALIGN: u64 = 64 << 10;
 pub const QUEUE_OFFSET: usize = 4096;
 
 wire_struct! {
-    /// What the image reads once, at the start of the file. Only `stop` and `place` change later.
+    /// The configuration that the image reads once, at the start of the file. Only `stop` and `place` change
+    /// later.
     pub struct GuestConfig [44 bytes] {
         /// [`GUEST_MAGIC`].
         pub magic: u32,

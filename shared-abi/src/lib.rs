@@ -11,6 +11,7 @@
 //! * [`accept`]: what a speculative round tells the host,
 //! * [`status`]: how a message ended,
 //! * [`validate`]: the pure function from bytes and buffer sizes to "safe to run" or a [`Fault`],
+//! * [`forms`]: what a DSP is asked to execute before a session starts,
 //! * [`queue`]: the ring that carries messages where there is no `dspqueue`,
 //! * [`guest`]: how the `qemu` device starts its image.
 //!
@@ -26,6 +27,7 @@ mod wire;
 
 pub mod accept;
 pub mod dtype;
+pub mod forms;
 pub mod guest;
 pub mod ids;
 pub mod message;
@@ -93,6 +95,8 @@ pub const LAYOUT_HASH: u64 = Fingerprint::new("hexflash")
         DType::FINGERPRINT,
         dtype::FINGERPRINT,
         guest::GuestConfig::FINGERPRINT,
+        forms::Form::FINGERPRINT,
+        forms::Group::FINGERPRINT,
     ])
     .hash();
 

@@ -9,7 +9,7 @@ use crate::status::{ErrorCode, Fault, Status};
 use crate::{ABI_VERSION, LAYOUT_HASH, MAGIC};
 
 wire_enum! {
-    /// What a request asks for.
+    /// The kind of a request.
     pub enum MessageKind: u32 {
         /// Compare ABIs and report the session's resources.
         Ping = 1 "Ping",
@@ -270,7 +270,7 @@ wire_struct! {
 const _: () = assert!(crate::program::PARTS == 6);
 
 wire_enum! {
-    /// What a session knows of the processor's matrix unit (HMX).
+    /// A session's knowledge of the processor's matrix unit (HMX).
     pub enum MatrixUnit: u16 {
         /// There is none, or it was not asked for.
         None = 0 "none",
@@ -282,7 +282,7 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// What a session says of itself in answer to `Ping`.
+    /// A session's answer to `Ping`, about itself.
     pub struct PingInfo [24 bytes] {
         /// [`ABI_VERSION`] of the DSP side.
         pub abi_version: u32,
@@ -294,7 +294,7 @@ wire_struct! {
         pub vtcm_bytes: u32,
         /// Hexagon architecture (0x73, 0x75, ...), 0 on the host's own processor.
         pub arch: u16,
-        /// What there is of a matrix unit: see [`MatrixUnit`].
+        /// The matrix unit: see [`MatrixUnit`].
         pub matrix_unit: u16,
         /// Bytes of the program arena.
         pub arena_bytes: u32,
@@ -326,7 +326,7 @@ impl Response {
         response
     }
 
-    /// What the response says: success, or the status and the fault.
+    /// The outcome that the response states: success, or the status and the fault.
     ///
     /// A response whose status or code is not in the closed lists, or that succeeds with a code, is itself a
     /// fault ([`Status::Fatal`], [`ErrorCode::BadMessage`] with the offending word): its sender is not to be

@@ -58,7 +58,7 @@ wire_enum! {
         MulMatId = 26 "MUL_MAT_ID",
         /// The best experts of each token, and their weights.
         TopkMoe = 27 "TOPK_MOE",
-        /// What the experts of a token gave, each times its weight, added in their order.
+        /// The sum of the results of a token's experts, each times its weight, in their order.
         WeightedSum = 28 "WEIGHTED_SUM",
         /// Rows that ids name, added to what experts gave.
         AddId = 29 "ADD_ID",

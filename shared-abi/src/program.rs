@@ -34,7 +34,7 @@ pub const MAX_TOKENS: u32 = 4096;
 pub const MAX_SLOTS: u32 = 64;
 
 wire_enum! {
-    /// What the kernels of a program owe to the order of arithmetic.
+    /// The promise of a program's kernels about the order of arithmetic.
     pub enum Numerics: u32 {
         /// The result of a row is the same bits in every exact program, whatever rows it stands beside:
         /// decode, verify, rounds.
@@ -42,7 +42,7 @@ wire_enum! {
         /// Kernels may use other algorithms, with other roundings: the same program gives the same bits for
         /// the same tokens, and no more.
         Fast = 2 "fast",
-        /// As [`Exact`](Self::Exact), among the programs of this class: the bits of a row do not depend on
+        /// Like [`Exact`](Self::Exact), among the programs of this class: the bits of a row do not depend on
         /// the rows beside it. But MUL_MAT is the matrix unit's, for single rows too, wherever that has a
         /// kernel for the type of the weights, and rounds as the unit does.
         Hmx = 3 "hmx",
@@ -121,7 +121,7 @@ wire_struct! {
 pub const NO_TOKEN_AXIS: u8 = 0xff;
 
 wire_flags! {
-    /// Who touches a tensor besides the ops of its program.
+    /// Parties that touch a tensor besides the ops of its program.
     pub struct TensorFlags: u8 {
         /// The host writes it before a step: the DSP's caches are invalidated before the program runs.
         const HOST_WRITES = 1;

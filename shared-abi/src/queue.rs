@@ -8,6 +8,17 @@
 //! One writer and one reader per ring. Waiting is the caller's business: [`Reader::doorbell`] is a word that
 //! changes with every packet, fit for a futex; [`Writer::write`] says whether somebody waits on it.
 //!
+//! A reader sleeps only on a doorbell that it has looked at after it said that it waits, and a writer rings
+//! only where it sees that; one of the two sees the other:
+//!
+//! ```text
+//! reader   awake --nothing to read--> says that it waits --doorbell is as seen--> asleep
+//!            ^                              |                                      |
+//!            +------- doorbell differs -----+                                      |
+//!            +--------------------------- woken, waits no more --------------------+
+//! writer   writes the packet --> changes the doorbell --> reader waits? wakes it
+//! ```
+//!
 //! # Compared with the vendor's queue
 //!
 //! The layout is that of `dspqueue_shared.h` of the public FastRPC sources, header version 2: the twelve
@@ -172,7 +183,7 @@ impl<'m> QueueMemory<'m> {
     }
 }
 
-/// What a ring operation found.
+/// The reason why a ring operation did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueError {
     /// No room; try again when the reader has read.

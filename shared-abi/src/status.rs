@@ -100,7 +100,7 @@ wire_enum! {
     }
 }
 
-/// What the detail word of a fault is.
+/// The meaning of a fault's detail word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// The number of an operand of the op: see [`OpSpec::operand`](crate::op::OpSpec::operand). Without an
@@ -112,14 +112,14 @@ pub enum Detail {
     Register,
     /// A number of what is named here.
     Number(&'static str),
-    /// The same, signed.
+    /// A number with a sign.
     Signed(&'static str),
     /// Bits, for people to read in hexadecimal.
     Bits(&'static str),
 }
 
 impl ErrorCode {
-    /// What the detail word of this code is.
+    /// The meaning of this code's detail word.
     pub const fn detail(self) -> Detail {
         match self {
             Self::BadOperand
@@ -155,7 +155,7 @@ impl ErrorCode {
     }
 }
 
-/// What went wrong, as the response carries it.
+/// A fault, as the response carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The op concerned, or [`OpIndex::NONE`].
@@ -172,7 +172,7 @@ impl Fault {
         Self { op: OpIndex::NONE, code, detail }
     }
 
-    /// The same fault, blamed on op `index`.
+    /// This fault, blamed on op `index`.
     pub const fn at(self, index: usize) -> Self {
         Self { op: OpIndex(index as u32), ..self }
     }

@@ -476,7 +476,7 @@ type Step = fn(&mut Protocol);
 const ANNOUNCE: Step = |p| p.waiting = true;
 const LOOK: Step = |p| p.saw_packet = p.doorbell != 0;
 const SLEEP: Step = |p| p.asleep = !p.saw_packet && p.doorbell == 0;
-/// What a sleep would be without the comparison.
+/// A sleep without the comparison.
 const SLEEP_BLINDLY: Step = |p| p.asleep = !p.saw_packet;
 const PUBLISH: Step = |p| p.doorbell += 1;
 const WAKE: Step = |p| p.asleep &= !p.waiting;

@@ -433,6 +433,17 @@ fn rope_params() {
         refused(&|p| (p.mode, p.sections) = (8, sections), 9);
         refused(&|p| (p.mode, p.sections) = (40, sections), 9);
     }
+    let heated = params::Rope { temperature: 0.1, temperature_span: 1, ..ROPE };
+    let mut case = valid(Op::Rope);
+    case.set_params(&heated);
+    assert_eq!(case.check(), Ok(()));
+    for x in [f32::NAN, f32::INFINITY, -0.1] {
+        refused(&|p| *p = params::Rope { temperature: x, ..heated }, 13);
+    }
+    refused(&|p| p.temperature = 0.1, 14);
+    // Values that are not turned do not grow, and of several positions none is the one to grow by.
+    refused(&|p| *p = params::Rope { n_dims: 62, ..heated }, 13);
+    refused(&|p| *p = params::Rope { mode: 8, sections: [16, 8, 8, 0], ..heated }, 13);
 }
 
 fn edit_is_multi(edit: &dyn Fn(&mut params::Rope)) -> bool {

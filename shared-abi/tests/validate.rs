@@ -334,7 +334,7 @@ fn details_in_words() {
     assert_eq!(text(None, ErrorCode::BadShape, FIRST_DST + 1), format!("{shape} (output 1)"));
     let param = "parameter out of range";
     assert_eq!(text(Some(Op::Rope), ErrorCode::BadParam, 10), format!("{param} (parameter sections)"));
-    assert_eq!(text(Some(Op::Rope), ErrorCode::BadParam, 13), format!("{param} (word 13)"));
+    assert_eq!(text(Some(Op::Rope), ErrorCode::BadParam, 15), format!("{param} (word 15)"));
     let register = "step register out of bounds";
     assert_eq!(text(None, ErrorCode::BadRegister, 1), format!("{register} (n_tokens)"));
     assert_eq!(text(None, ErrorCode::BadRegister, 15), format!("{register} (register 15)"));
@@ -369,7 +369,7 @@ fn registers() {
     assert_eq!(check(u32::MAX - 3, TOKENS), bad(Register::NPast));
 }
 
-/// What bounds each of the other registers, up to the last value that it takes.
+/// Each of the other registers has its bound, and takes values up to it.
 #[test]
 fn registers_of_rounds() {
     use Register::*;

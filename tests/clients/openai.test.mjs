@@ -43,7 +43,7 @@ test("tools are called, schemas are kept, probabilities are told", async () => {
 });
 
 test("errors are those of the library, and a stream can be aborted", async () => {
-  await assert.rejects(client.chat.completions.create({ ...ask, max_tokens: 0 }), OpenAI.BadRequestError);
+  await assert.rejects(client.chat.completions.create({ ...ask, max_tokens: -5 }), OpenAI.BadRequestError);
   await assert.rejects(
     client.withOptions({ apiKey: "wrong" }).chat.completions.create(ask), OpenAI.AuthenticationError);
   for (let i = 0; i < 8; i++) {

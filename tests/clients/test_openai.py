@@ -35,6 +35,12 @@ class OpenAi(unittest.TestCase):
         self.assertEqual(text, whole.choices[0].message.content)
         self.assertEqual(chunks[-1].usage.completion_tokens, 12)
 
+    def test_the_model_is_found_by_its_name(self):
+        [model] = self.client.models.list().data
+        self.assertEqual(self.client.models.retrieve(model.id).id, model.id)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("nobody/nothing")
+
     def test_tools_are_called_and_their_results_are_read(self):
         ask = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 200}
         choice = self.chat(**ask).choices[0]
@@ -60,7 +66,7 @@ class OpenAi(unittest.TestCase):
 
     def test_errors_are_those_of_the_library(self):
         with self.assertRaises(openai.BadRequestError) as raised:
-            self.chat(max_tokens=0)
+            self.chat(max_tokens=-5)
         self.assertIn("max_tokens", raised.exception.message)
         with self.assertRaises(openai.BadRequestError):
             self.chat(messages=[{"role": "user", "content": "word " * 5000}])

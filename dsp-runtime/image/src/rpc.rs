@@ -11,6 +11,8 @@
 //! | 2 | start | [`Start`] | |
 //! | 3 | stop | | |
 //! | 4 | info | | [`Info`] |
+//! | 5 | run | a message | the response |
+//! | 6 | form | [`Operands`](hexflash_abi::forms::Operands) | [`Given`](hexflash_abi::forms::Given) |
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -65,8 +67,15 @@ pub struct Start {
     pub dma: u32,
     /// Whether to ask for the matrix unit: 0 no, 1 yes. A session starts without it if it is not lent.
     pub matrix_unit: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How messages come: [`Self::QUEUE`] or [`Self::CALLS`].
+    pub transport: u32,
+}
+
+impl Start {
+    /// Messages are packets of the exported queue.
+    pub const QUEUE: u32 = 0;
+    /// Messages are calls of the method `run`; there is no queue.
+    pub const CALLS: u32 = 1;
 }
 
 /// What `info` gives.
@@ -83,6 +92,15 @@ pub struct Info {
     pub power: i32,
     /// What the request for the matrix unit gave: 0 if it was lent, or not asked for.
     pub matrix_unit: i32,
+    /// Whether a session serves: 0 no, 1 yes. Some drivers lose what `start` gives.
+    pub serving: u32,
+    /// Code that the last `start` gave; 0 before the first.
+    pub started: i32,
+    /// The forms of float instructions that the library has and no library known to run on phones: a bit for
+    /// each ([`Form::bit`](hexflash_abi::forms::Form::bit)).
+    pub forms: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// What the methods do.
@@ -97,6 +115,12 @@ pub trait Interface {
     fn stop(&mut self, handle: u64) -> Result<(), AeeError>;
     /// Says what the library is.
     fn info(&mut self) -> Info;
+    /// Answers a message; the response fills its memory.
+    fn run(&mut self, handle: u64, request: &[u8], response: &mut [u8]) -> Result<(), AeeError>;
+    /// Executes a form of float instruction on the bytes of
+    /// [`Operands`](hexflash_abi::forms::Operands); gives those of
+    /// [`Given`](hexflash_abi::forms::Given).
+    fn form(&mut self, handle: u64, operands: &[u8], given: &mut [u8]) -> Result<(), AeeError>;
 }
 
 /// A buffer of an invocation.
@@ -149,6 +173,8 @@ const CLOSE: u32 = scalars(1, 0, 0, 1, 0);
 const START: u32 = scalars(2, 1, 0, 0, 0);
 const STOP: u32 = scalars(3, 0, 0, 0, 0);
 const INFO: u32 = scalars(4, 0, 1, 0, 0);
+const RUN: u32 = scalars(5, 1, 1, 0, 0);
+const FORM: u32 = scalars(6, 1, 1, 0, 0);
 
 /// Answers an invocation.
 ///
@@ -201,7 +227,29 @@ pub unsafe fn invoke(
             unsafe { output.data.cast::<Info>().write_unaligned(interface.info()) };
             Ok(())
         }
-        _ if sc >> 24 & 0x1f > 4 => Err(AeeError::UNSUPPORTED),
+        RUN => {
+            // SAFETY: RUN names two arguments, the second an output buffer (point 1).
+            let output = unsafe { (*args.add(1)).buffer };
+            if output.data.is_null() {
+                return Err(AeeError::BAD_PARAMETER);
+            }
+            // SAFETY: the buffer is not null, by the check above, and valid for writing its length, and
+            // nobody else touches it (points 1 and 2); any bytes are bytes.
+            let response = unsafe { core::slice::from_raw_parts_mut(output.data, output.bytes) };
+            interface.run(handle, input(0), response)
+        }
+        FORM => {
+            // SAFETY: FORM names two arguments, the second an output buffer (point 1).
+            let output = unsafe { (*args.add(1)).buffer };
+            if output.data.is_null() {
+                return Err(AeeError::BAD_PARAMETER);
+            }
+            // SAFETY: the buffer is not null, by the check above, and valid for writing its length, and
+            // nobody else touches it (points 1 and 2); any bytes are bytes.
+            let given = unsafe { core::slice::from_raw_parts_mut(output.data, output.bytes) };
+            interface.form(handle, input(0), given)
+        }
+        _ if sc >> 24 & 0x1f > 6 => Err(AeeError::UNSUPPORTED),
         _ => Err(AeeError::BAD_PARAMETER),
     }
 }
@@ -243,7 +291,27 @@ mod tests {
             Err(AeeError::BAD_STATE)
         }
         fn info(&mut self) -> Info {
-            Info { abi_version: 1, arch: 0x73, layout_hash: 0x0102_0304_0506_0708, power: -1, matrix_unit: 9 }
+            Info {
+                abi_version: 1,
+                arch: 0x73,
+                layout_hash: 0x0102_0304_0506_0708,
+                power: -1,
+                matrix_unit: 9,
+                serving: 1,
+                started: 2,
+                forms: 3,
+                reserved: 0,
+            }
+        }
+        fn run(&mut self, handle: u64, request: &[u8], response: &mut [u8]) -> Result<(), AeeError> {
+            assert_eq!(handle, 7);
+            let reversed = request.iter().rev();
+            response.iter_mut().zip(reversed).for_each(|(to, from)| *to = *from);
+            Ok(())
+        }
+        fn form(&mut self, _: u64, operands: &[u8], given: &mut [u8]) -> Result<(), AeeError> {
+            given.copy_from_slice(operands.get(1..3).ok_or(AeeError::BAD_PARAMETER)?);
+            Ok(())
         }
     }
 
@@ -255,8 +323,8 @@ mod tests {
     #[test]
     fn scalars_are_those_of_the_interface() {
         assert_eq!(
-            [OPEN, CLOSE, START, STOP, INFO],
-            [0x2_0001, 0x100_0010, 0x201_0000, 0x300_0000, 0x400_0100]
+            [OPEN, CLOSE, START, STOP, INFO, RUN, FORM],
+            [0x2_0001, 0x100_0010, 0x201_0000, 0x300_0000, 0x400_0100, 0x501_0100, 0x601_0100]
         );
     }
 
@@ -286,7 +354,7 @@ mod tests {
             power: 2,
             dma: 1,
             matrix_unit: 1,
-            reserved: 0,
+            transport: Start::CALLS,
         };
         let mut data = [0; 33];
         data[1..].copy_from_slice(start.as_bytes());
@@ -305,14 +373,23 @@ mod tests {
         assert_eq!(call(&mut fake, CLOSE, &mut [RemoteArg { handle: 9 }]), Ok(()));
         assert_eq!(fake.closed, 9);
         assert_eq!(call(&mut fake, STOP, &mut []), Err(AeeError::BAD_STATE));
-        let mut out = [0; 24];
+        let mut out = [0; 40];
         assert_eq!(call(&mut fake, INFO, &mut [RemoteArg::buffer(&mut out)]), Ok(()));
         let expected = [1, 0, 0, 0, 0x73, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 255, 255, 255, 255, 9, 0, 0, 0];
-        assert_eq!(out, expected);
+        assert_eq!(out[..24], expected);
+        assert_eq!(out[24..], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        let (mut request, mut response) = ([1, 2, 3], [0; 3]);
+        let mut args = [RemoteArg::buffer(&mut request), RemoteArg::buffer(&mut response)];
+        assert_eq!(call(&mut fake, RUN, &mut args), Ok(()));
+        assert_eq!(response, [3, 2, 1]);
         assert_eq!(
             call(&mut fake, INFO, &mut [RemoteArg::buffer(&mut out[1..])]),
             Err(AeeError::BAD_PARAMETER)
         );
+        let (mut operands, mut given) = ([1, 2, 3, 4], [0; 2]);
+        let mut args = [RemoteArg::buffer(&mut operands), RemoteArg::buffer(&mut given)];
+        assert_eq!(call(&mut fake, FORM, &mut args), Ok(()));
+        assert_eq!(given, [2, 3]);
         assert_eq!(call(&mut fake, 0x1f00_0000, &mut []), Err(AeeError::UNSUPPORTED));
         assert_eq!(call(&mut fake, START & !0xff_0000, &mut []), Err(AeeError::BAD_PARAMETER));
     }

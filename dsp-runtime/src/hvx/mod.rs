@@ -780,9 +780,9 @@ pub trait WithHvx {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isa {
-    /// Arrays of lanes, as the compiler vectorizes them for the target's baseline. (Not on a DSP, where it
-    /// would only make the library twice as large.)
-    #[cfg(not(target_arch = "hexagon"))]
+    /// Arrays of lanes, as the compiler vectorizes them for the target's baseline. (The build script chooses
+    /// what is compiled.)
+    #[cfg(vectors_portable)]
     Portable,
     /// The same with the float arithmetic of v73 and v75: slow, and another text. It is asked for, never
     /// detected.
@@ -791,7 +791,7 @@ pub enum Isa {
     /// HVX, of the version that the crate was compiled for.
     #[cfg(target_arch = "hexagon")]
     Hexagon,
-    /// AVX2, with the proof that the processor has it. (The build script chooses what is compiled.)
+    /// AVX2, with the proof that the processor has it.
     #[cfg(vectors_avx2)]
     Avx2(x86::HasAvx2),
     /// AVX-512 F, BW, VL and VNNI, with the proof that the processor has them.
@@ -804,21 +804,27 @@ pub enum Isa {
 
 impl Isa {
     /// The best instruction set of this processor.
+    ///
+    /// # Panics
+    /// None of those that were compiled, which [`available`](Self::available) tells before.
     #[cfg(feature = "host")]
     pub fn detect() -> Self {
-        Self::available().last().unwrap_or(Self::Portable)
+        Self::available().last().expect("the program starts no session without vectors")
     }
 
     /// The baseline: without `std` this crate cannot ask what the processor has.
-    #[cfg(not(any(feature = "host", target_arch = "hexagon")))]
+    #[cfg(all(vectors_portable, not(feature = "host")))]
     pub fn detect() -> Self {
         Self::Portable
     }
 
-    /// The instruction sets of this processor, the best one last.
+    /// The instruction sets of this processor that were compiled, the best one last. None where the program
+    /// was compiled for a better processor alone.
     #[cfg(feature = "host")]
     pub fn available() -> impl Iterator<Item = Self> {
         let vectors: [Option<Self>; _] = [
+            #[cfg(vectors_portable)]
+            Some(Self::Portable),
             #[cfg(vectors_avx2)]
             x86::HasAvx2::detect().map(Self::Avx2),
             #[cfg(vectors_avx512)]
@@ -826,7 +832,7 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Some(Self::Neon),
         ];
-        core::iter::once(Self::Portable).chain(vectors.into_iter().flatten())
+        vectors.into_iter().flatten()
     }
 
     /// The vectors of this processor that are faster than all that were compiled: the build script leaves out
@@ -840,7 +846,7 @@ impl Isa {
             if has_avx512 {
                 return Some("avx512-vnni");
             }
-            if has_avx2 && Self::detect() == Self::Portable {
+            if has_avx2 && cfg!(not(vectors_avx512)) {
                 return Some("avx2");
             }
         }
@@ -850,7 +856,7 @@ impl Isa {
     /// Name for `devices` and traces.
     pub const fn name(self) -> &'static str {
         match self {
-            #[cfg(not(target_arch = "hexagon"))]
+            #[cfg(vectors_portable)]
             Self::Portable => "portable",
             #[cfg(feature = "qf32")]
             Self::Qf32 => "portable, qf32",
@@ -869,7 +875,7 @@ impl Isa {
     #[inline]
     pub fn run<W: WithHvx>(self, work: W) -> W::Output {
         match self {
-            #[cfg(not(target_arch = "hexagon"))]
+            #[cfg(vectors_portable)]
             Self::Portable => work.with::<portable::Portable>(),
             #[cfg(feature = "qf32")]
             Self::Qf32 => work.with::<qf32::Qf32>(),

@@ -6,7 +6,6 @@ use std::sync::PoisonError;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use hexflash_abi::queue::{QueueError, Reader, Writer};
 use hexflash_abi::sync::{AtomicU32, Ordering};
 use hexflash_abi::{ErrorCode, Fault, Fd};
 
@@ -14,14 +13,7 @@ use hexflash_abi::{ErrorCode, Fault, Fd};
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
 use super::{CacheOp, Platform};
-use crate::dma::DmaMode;
-use crate::hvx::Isa;
 use crate::plan::Units;
-use crate::pool::Pool;
-use crate::program::Arena;
-use crate::serve::serve;
-use crate::session::Session;
-use crate::vtcm::Vtcm;
 
 /// Memory that the host shares with the session, under a made-up fd.
 #[derive(Clone, Copy, Debug)]
@@ -150,67 +142,6 @@ impl HostPlatform {
     }
 }
 
-/// How a session on the host runs its kernels.
-#[derive(Clone, Copy, Debug)]
-pub struct Workers {
-    /// Workers, the session's own thread included. Those beyond the number of processors get no thread.
-    pub threads: usize,
-    /// Vector back end.
-    pub isa: Isa,
-    /// When the software DMA engine executes.
-    pub dma: DmaMode,
-}
-
-/// A session that cannot start or go on.
-#[derive(Debug)]
-pub enum SessionError {
-    /// A worker's thread could not be started.
-    Thread(std::io::Error),
-    /// The host wrote nonsense into the queue memory.
-    Queue(QueueError),
-}
-
-impl std::fmt::Display for SessionError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Thread(error) => write!(f, "cannot start a worker ({error}); lower the number of threads"),
-            Self::Queue(error) => write!(f, "the request queue is corrupt ({error:?})"),
-        }
-    }
-}
-
-impl std::error::Error for SessionError {}
-
-/// Runs a session on this thread, with its workers on threads of their own, until `stop` is set and the
-/// request doorbell rung.
-///
-/// # Errors
-/// [`SessionError`]; all threads have ended.
-pub fn run_session(
-    platform: &HostPlatform,
-    vtcm: Vtcm,
-    arena: Arena,
-    workers: Workers,
-    mut requests: Reader<'_>,
-    mut responses: Writer<'_>,
-    stop: &AtomicU32,
-) -> Result<(), SessionError> {
-    let pool = Pool::new(platform, workers.isa, vtcm, workers.threads, workers.dma);
-    std::thread::scope(|scope| {
-        let _stop = StopOnDrop(&pool);
-        // Workers beyond the number of processors get no thread: they would only take time from the others,
-        // and jobs do not wait for workers that have not begun.
-        for id in 1..pool.workers().min(processors()) {
-            let pool = &pool;
-            worker_thread(id).spawn_scoped(scope, move || pool.serve(id)).map_err(SessionError::Thread)?;
-        }
-        // The pool is new: nobody else dispatches.
-        let Some(dispatcher) = pool.dispatcher() else { return Ok(()) };
-        let mut session = Session::new(platform, dispatcher, arena, 0);
-        serve(&mut session, platform, &mut requests, &mut responses, stop).map_err(SessionError::Queue)
-    })
-}
-
 /// How to start a thread that runs kernels. As with other threads of Rust, `RUST_MIN_STACK` gives it a
 /// larger stack.
 pub fn kernel_thread(name: &str) -> std::thread::Builder {
@@ -226,15 +157,6 @@ pub fn worker_thread(id: usize) -> std::thread::Builder {
 /// Processors that this process may use; 1 where the system does not tell.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Ends the workers when the session ends, also by panic: the scope waits for them.
-struct StopOnDrop<'a, 'p>(&'a Pool<'p, HostPlatform>);
-
-impl Drop for StopOnDrop<'_, '_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 impl Default for HostPlatform {

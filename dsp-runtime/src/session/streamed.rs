@@ -5,7 +5,7 @@ use crate::buffers::BufferTable;
 use crate::platform::Platform;
 use crate::pool::Dispatcher;
 use crate::program::LoadedView;
-use crate::stream::{Matrices, Matrix, Stream};
+use crate::stream::{Matrices, Stream, StreamedMatrix};
 
 /// The matrices of an opened program.
 pub(super) struct OpenedMatrices<'a> {
@@ -14,13 +14,13 @@ pub(super) struct OpenedMatrices<'a> {
 }
 
 impl OpenedMatrices<'_> {
-    pub fn of_op(&self, i: usize) -> Option<Matrix> {
+    pub fn of_op(&self, i: usize) -> Option<StreamedMatrix> {
         self.open.matrix(i, |buffer| base_of(self.buffers, self.open, buffer))
     }
 }
 
 impl Matrices for OpenedMatrices<'_> {
-    fn holding(&self, unit: u32) -> Option<Matrix> {
+    fn holding(&self, unit: u32) -> Option<StreamedMatrix> {
         self.of_op(self.open.op_of_unit(unit)?)
     }
 }

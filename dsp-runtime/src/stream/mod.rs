@@ -17,7 +17,7 @@
 //!   pool waits for each worker whose first piece belongs to the op at hand
 //!   ([`Kernel::stream_end`](crate::pool::Kernel::stream_end)).
 //! * **Room.** The ops of a program keep to the lower part of VTCM. Behind it each worker has a ring
-//!   ([`Layout`]), which gives room in the order in which it was taken.
+//!   ([`RingLayout`]), which gives room in the order in which it was taken.
 //! * **The end.** A stream lives as long as one run of its program. A run that ends normally has multiplied
 //!   all that was claimed. One that ends early, by a fault or because rounds have ended, is drained: each
 //!   worker waits for its own transfers and forgets what it staged
@@ -42,7 +42,7 @@ use hexflash_abi::sync::{AtomicU32, Ordering};
 pub use ring::{Piece, Staged, StreamCounts, WeightRing};
 
 /// Rows of x that a pass over the weights serves, and so the most that a step of a streamed program has.
-pub const MAX_ROWS: usize = crate::kernels::mul_mat::ROWS;
+pub const MAX_ROWS: usize = 64;
 
 /// Pieces that a ring has room for, at least: with fewer, transfers would wait for products.
 pub const MIN_PIECES: usize = 4;
@@ -57,7 +57,7 @@ const MAX_UNITS: u32 = u32::MAX - (1 << 16);
 
 /// Where the rings lie: behind what ops use of VTCM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct RingLayout {
     /// First byte of the first worker's ring.
     pub base: usize,
     /// Bytes of each worker's ring: whole vectors.
@@ -66,7 +66,7 @@ pub struct Layout {
     pub units: u32,
 }
 
-impl Layout {
+impl RingLayout {
     /// Rings for `workers` workers in what `used` bytes leave of `vtcm_bytes`; without units yet.
     pub fn behind(used: usize, workers: usize, vtcm_bytes: usize) -> Self {
         let base = used.next_multiple_of(VECTOR_BYTES);
@@ -90,7 +90,7 @@ impl Layout {
 
 /// A matrix of the stream: rows of groups, cut into units of strips.
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix {
+pub struct StreamedMatrix {
     /// Number of the first unit, and the number behind the last one.
     pub first: u32,
     /// See `first`.
@@ -111,11 +111,11 @@ pub struct Matrix {
 
 // SAFETY: an address range. Only `push_ahead` reads there, by the contract of the stream that gave the
 // matrix (`Stream::new`).
-unsafe impl Send for Matrix {}
-// SAFETY: `&Matrix` gives no more than a copy does: an address.
-unsafe impl Sync for Matrix {}
+unsafe impl Send for StreamedMatrix {}
+// SAFETY: `&StreamedMatrix` gives no more than a copy does: an address.
+unsafe impl Sync for StreamedMatrix {}
 
-impl Matrix {
+impl StreamedMatrix {
     /// A matrix of `strips` strips of `groups` groups, in pieces of `piece_groups` groups: a part of a strip,
     /// or as many whole strips as have so many groups. Its units are numbered up to `end`.
     pub fn new(
@@ -139,14 +139,14 @@ pub const fn unit_strips(piece_groups: usize, groups: usize) -> usize {
 /// What knows the matrices of a stream.
 pub trait Matrices: Sync {
     /// The first matrix whose units end behind `unit`, if there is one.
-    fn holding(&self, unit: u32) -> Option<Matrix>;
+    fn holding(&self, unit: u32) -> Option<StreamedMatrix>;
 }
 
 /// A program's weight stream, for one run.
 pub struct Stream<'a> {
     matrices: &'a dyn Matrices,
     /// Where the rings lie.
-    pub layout: Layout,
+    pub layout: RingLayout,
     /// The next unit.
     next: AtomicU32,
 }
@@ -158,7 +158,7 @@ impl<'a> Stream<'a> {
     /// As long as a worker has pieces of it (until it was drained, or all its units were multiplied):
     /// 1. every strip of every matrix is readable, and nobody writes it;
     /// 2. nobody but the pool's workers uses the rings, each worker its own.
-    pub unsafe fn new(matrices: &'a dyn Matrices, layout: Layout) -> Self {
+    pub unsafe fn new(matrices: &'a dyn Matrices, layout: RingLayout) -> Self {
         Self { matrices, layout, next: AtomicU32::new(0) }
     }
 
@@ -178,7 +178,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The matrix that has `unit`.
-    pub fn matrix(&self, unit: u32) -> Option<Matrix> {
+    pub fn matrix(&self, unit: u32) -> Option<StreamedMatrix> {
         self.matrices.holding(unit)
     }
 }

@@ -2,7 +2,7 @@
 
 use heapless::Deque;
 
-use super::{Matrix, Stream};
+use super::{Stream, StreamedMatrix};
 use crate::dma::{DEPTH, Ticket};
 
 /// Pieces that a worker may have staged. The rest of its queue is for the transfers of ops.
@@ -81,7 +81,7 @@ pub struct WeightRing {
     /// The unit claimed last, as long as groups of it are not staged, with the first of these groups.
     claimed: Option<(u32, usize)>,
     /// The matrix that it belongs to.
-    matrix: Option<Matrix>,
+    matrix: Option<StreamedMatrix>,
     counts: StreamCounts,
 }
 
@@ -158,7 +158,7 @@ impl WeightRing {
     }
 
     /// The matrix, unit and first group of what is to be staged next. A unit is claimed if need be.
-    fn next(&mut self, stream: &Stream<'_>) -> Option<(Matrix, u32, usize)> {
+    fn next(&mut self, stream: &Stream<'_>) -> Option<(StreamedMatrix, u32, usize)> {
         // A ring without pieces may have been left so by another run, whose matrices were others.
         if self.first_unit().is_none() {
             self.matrix = None;

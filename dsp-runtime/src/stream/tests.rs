@@ -9,22 +9,28 @@ use crate::dma::{DmaMode, DmaQueue, Transfer};
 use crate::testing::random;
 
 /// The matrices of a stream, in order.
-struct List(Vec<Matrix>);
+struct List(Vec<StreamedMatrix>);
 
 impl Matrices for List {
-    fn holding(&self, unit: u32) -> Option<Matrix> {
+    fn holding(&self, unit: u32) -> Option<StreamedMatrix> {
         self.0.iter().find(|m| m.end > unit).copied()
     }
 }
 
 impl List {
     /// Matrices of `shapes`, strips and groups per strip, for a ring of `layout`, which gets their units.
-    fn new(shapes: &[[usize; 2]], group_bytes: usize, layout: &mut Layout) -> Self {
+    fn new(shapes: &[[usize; 2]], group_bytes: usize, layout: &mut RingLayout) -> Self {
         let most = layout.piece_bytes() / group_bytes;
         let matrix = |&[strips, groups]: &[usize; 2]| {
             let piece = if most > groups { most / groups * groups } else { most };
             let end = layout.push(strips.div_ceil(unit_strips(piece, groups))).unwrap();
-            Matrix::new(std::ptr::without_provenance(0x1000), [strips, groups], piece, group_bytes, end)
+            StreamedMatrix::new(
+                std::ptr::without_provenance(0x1000),
+                [strips, groups],
+                piece,
+                group_bytes,
+                end,
+            )
         };
         Self(shapes.iter().map(matrix).collect())
     }
@@ -40,7 +46,7 @@ fn no_transfer() -> crate::dma::Ticket {
 /// Two programs with a matrix each, one after the other in the same session: the second one's lies elsewhere.
 #[test]
 fn a_ring_takes_no_matrix_of_the_run_before() {
-    let mut layout = Layout::behind(0, 1, 64 * VECTOR_BYTES);
+    let mut layout = RingLayout::behind(0, 1, 64 * VECTOR_BYTES);
     let mut list = List::new(&[[3, 2]], VECTOR_BYTES, &mut layout);
     let mut ring = WeightRing::new();
     for base in [0x1000, 0x8000] {
@@ -67,7 +73,7 @@ fn every_group_is_staged_once_and_apart_from_the_others() {
         let mut number = |n: usize| ((random.next().unwrap() * n as f32) as usize).min(n - 1);
         let group_bytes = VECTOR_BYTES * (1 + number(9));
         let vtcm = 2 * MIN_PIECES * group_bytes * (1 + number(12)) + number(3) * VECTOR_BYTES;
-        let mut layout = Layout::behind(0, 2, vtcm);
+        let mut layout = RingLayout::behind(0, 2, vtcm);
         let shapes: Vec<[usize; 2]> = (0..1 + number(6)).map(|_| [1 + number(20), 1 + number(10)]).collect();
         let list = List::new(&shapes, group_bytes, &mut layout);
         // SAFETY: the test moves nothing.
@@ -113,7 +119,7 @@ fn every_group_is_staged_once_and_apart_from_the_others() {
 
 #[test]
 fn a_ring_that_was_cleared_is_as_new() {
-    let mut layout = Layout::behind(0, 1, 64 * VECTOR_BYTES);
+    let mut layout = RingLayout::behind(0, 1, 64 * VECTOR_BYTES);
     let list = List::new(&[[9, 2], [3, 40]], VECTOR_BYTES, &mut layout);
     let mut ring = WeightRing::new();
     for _ in 0..2 {
@@ -130,11 +136,11 @@ fn a_ring_that_was_cleared_is_as_new() {
 
 #[test]
 fn a_stream_has_only_so_many_units() {
-    let mut layout = Layout::behind(100, 3, 1000);
-    assert_eq!(layout, Layout { base: 128, bytes: 256, units: 0 });
+    let mut layout = RingLayout::behind(100, 3, 1000);
+    assert_eq!(layout, RingLayout { base: 128, bytes: 256, units: 0 });
     assert_eq!(layout.push(MAX_UNITS as usize), Some(MAX_UNITS));
     assert_eq!(layout.push(1), None);
-    assert_eq!(Layout::behind(0, 1, 0).push(usize::MAX), None);
-    assert_eq!(Layout::behind(2000, 3, 1000).bytes, 0);
-    assert_eq!(Layout::behind(0, 3, 64 << 20).bytes, MOST_BYTES);
+    assert_eq!(RingLayout::behind(0, 1, 0).push(usize::MAX), None);
+    assert_eq!(RingLayout::behind(2000, 3, 1000).bytes, 0);
+    assert_eq!(RingLayout::behind(0, 3, 64 << 20).bytes, MOST_BYTES);
 }

@@ -11,12 +11,13 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::dma::DmaMode;
 use crate::hvx::Isa;
-use crate::kernels::{self, OpRun};
 use crate::memory::View;
+use crate::op_run::OpRun;
 use crate::plan::{OpShapes, Resources, Units};
 use crate::platform::host::{HostPlatform, worker_thread};
 use crate::pool::Pool;
 use crate::step::Step;
+use crate::table;
 use crate::vtcm::Vtcm;
 
 pub mod guarded;
@@ -216,7 +217,7 @@ impl Batch {
         let Setup { workers, vtcm_bytes, .. } = setup;
         let resources = Resources { workers, vtcm_bytes, units: setup.units };
         let shapes = OpShapes::of(&program, &op, resources);
-        let plan = kernels::plan(opcode, &shapes)?;
+        let plan = table::plan(opcode, &shapes)?;
         let view = |(t, dtype): (&TensorDesc, DType)| {
             let base = self.buffers[t.buffer as usize].base();
             // SAFETY: `program.check` has validated the tensor against this very buffer, which begins at a
@@ -233,7 +234,7 @@ impl Batch {
             let mut dispatcher = pool.dispatcher().unwrap();
             let mut run =
                 OpRun { pool: &mut dispatcher, src, dst, op: &op, step: &mut step, plan, stream: None };
-            let outcome = kernels::run(&mut run);
+            let outcome = table::run(&mut run);
             let moved = dispatcher.take_moved();
             pool.stop();
             (outcome, moved)

@@ -9,7 +9,7 @@ use hexflash_abi::program::{Numerics, PARTS, ProgramHeader};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::Program;
 use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd, OpIndex, ProgramId, Seq, Status};
-use hexflash_dsp::kernels::mul_mat::has_hmx_kernel;
+use hexflash_dsp::kernels::products::mul_mat::has_hmx_kernel;
 use hexflash_dsp::platform::host::HostPlatform;
 use hexflash_dsp::session::Session;
 use zerocopy::{FromBytes, IntoBytes};

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use super::{CliError, print_json};
+use super::CliError;
+use super::output::print_json;
 use hexflash::device::{self, DeviceInfo, DeviceOptions};
 
 #[derive(Debug, clap::Args)]

@@ -21,6 +21,16 @@ pub enum CliError {
     /// The library.
     #[error(transparent)]
     Library(#[from] hexflash::Error),
+    /// The host's threads cannot run where they should.
+    #[error(
+        "cannot keep to the processors of the mask {mask:x} ({why}); see which ones there are: nproc, lscpu"
+    )]
+    Cores {
+        /// The processors that were named, a bit each.
+        mask: u128,
+        /// Reason that the system gives.
+        why: String,
+    },
     /// The deployment.
     #[error(transparent)]
     Deploy(#[from] DeployError),
@@ -66,7 +76,7 @@ pub enum CliError {
         found: u64,
     },
     /// No prompt.
-    #[error("there is no prompt; give one as an argument, with -f FILE, or on standard input with -f -")]
+    #[error("there is no prompt; give one as an argument, with -f FILE, or through a pipe")]
     NoPrompt,
     /// A chat template that renders nothing.
     #[error(
@@ -76,8 +86,8 @@ pub enum CliError {
     EmptyChat,
     /// `--chat` without a template.
     #[error(
-        "{}: the model has no chat template; drop --chat, or give one with --chat-template (a file, or \
-         chatml)",
+        "{}: the model has no chat template; give one with --chat-template (a file, or chatml), or go on \
+         with a text by run without --chat",
         path.display()
     )]
     NoChatTemplate {
@@ -242,6 +252,48 @@ pub enum CliError {
         /// Where it was expected.
         path: PathBuf,
     },
+    /// The doctor's report cannot be written.
+    #[error("cannot write the report {}: {source}; check the path given with --report", path.display())]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The vectors of the self-test cannot be read.
+    #[error("cannot read the vectors of {}: {reason}; give a file in the form of vectors.txt", path.display())]
+    Vectors {
+        /// The file.
+        path: PathBuf,
+        /// Line or reason of the system.
+        reason: String,
+    },
+    /// A kernel of the self-test cannot be run.
+    #[error(transparent)]
+    Kernel(#[from] hexflash::selftest::kernels::KernelError),
+    /// Completions for a shell that is not named.
+    #[error("$SHELL names no shell that is known; name one: hexflash completions bash")]
+    NoShell,
+    /// A page of a command that does not exist.
+    #[error("there is no command \"{name}\" to have a page; hexflash --help lists them")]
+    NoPage {
+        /// The name that was given.
+        name: String,
+    },
+    /// A page cannot be written.
+    #[error("cannot write the page {}: {source}; check the folder given with --out", path.display())]
+    Page {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The doctor on another machine said nothing that can be read.
+    #[error(
+        "the doctor on the device did not come to its end; run it without --report, and see which check is the \
+         last"
+    )]
+    NoFindings,
     /// The keys of the server cannot be read.
     #[error("cannot read API keys from {}: {source}; check the path given with --api-key-file", path.display())]
     Keys {
@@ -262,6 +314,9 @@ pub enum CliError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// This program was built without the server.
+    #[error("this program was built without the server; build it without --no-default-features")]
+    NoServer,
     /// The server has failed.
     #[error("{0}")]
     Serve(String),
@@ -286,6 +341,8 @@ impl CliError {
             | Self::Output(_)
             | Self::Differs { .. }
             | Self::DifferentText { .. }
+            | Self::NoFindings
+            | Self::Kernel(_)
             | Self::Serve(_) => Blame::System,
             // Whoever chose a port that is taken can choose another.
             Self::Bind { .. } => Blame::Input,
@@ -293,8 +350,11 @@ impl CliError {
             | Self::Template { source, .. }
             | Self::Prompts { source, .. }
             | Self::Plot { source, .. }
+            | Self::Report { source, .. }
+            | Self::Page { source, .. }
             | Self::Keys { source, .. } => Blame::of_io(source),
             Self::Option { .. }
+            | Self::Vectors { .. }
             | Self::PromptEncoding { .. }
             | Self::PromptIds { .. }
             | Self::NoPrompt
@@ -313,7 +373,11 @@ impl CliError {
             | Self::NoPrompts { .. }
             | Self::PromptTooLong { .. }
             | Self::Foreign { .. }
+            | Self::Cores { .. }
             | Self::NothingToMeasure
+            | Self::NoServer
+            | Self::NoShell
+            | Self::NoPage { .. }
             | Self::NoModel { .. } => Blame::Input,
         }
     }

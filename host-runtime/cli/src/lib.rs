@@ -1,4 +1,5 @@
-//! The command line: `run`, `serve`, `info`, `bench`, `models`, `devices`, `deploy`.
+//! The command line: `run`, `chat`, `serve`, `info`, `bench`, `models`, `devices`, `doctor`, `selftest`,
+//! `deploy`.
 //!
 //! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; interrupted by a signal: 128
 //! and its number (130 for Ctrl-C).
@@ -9,36 +10,54 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod bench;
+mod chat;
+mod chips;
+mod conversation;
+mod cores;
 mod deploy;
 mod devices;
+mod doctor;
 mod error;
 mod flags;
+// Without downloads, part of what finds a model has no use.
+#[cfg_attr(not(feature = "hub"), allow(dead_code))]
 mod hub;
 mod info;
 mod input;
 mod interrupt;
+mod library_path;
 mod llama;
+#[cfg(feature = "terminal")]
+mod manual;
 mod models;
 mod options;
+mod output;
+mod plain;
 mod progress;
+mod record;
 mod run;
 mod sampling;
+mod selftest;
+#[cfg_attr(not(feature = "server"), path = "serve_elsewhere.rs")]
 mod serve;
 mod template;
+mod writing;
 
 use std::ffi::OsString;
-use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use serde::Serialize;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 pub use deploy::DeployError;
 pub use error::CliError;
 pub use hub::HubError;
+use output::{one_line, say};
+use plain::plain;
 
 /// LLM inference on the Qualcomm Hexagon NPU, without the vendor's SDK.
 #[derive(Debug, Parser)]
@@ -55,6 +74,8 @@ struct Cli {
 enum Command {
     /// Write text
     Run(Box<run::Args>),
+    /// Talk with a model in the terminal
+    Chat(Box<chat::Args>),
     /// Serve a model over HTTP, with OpenAI's interface
     Serve(Box<serve::Args>),
     /// Show what a model file holds and how much memory it takes
@@ -65,8 +86,19 @@ enum Command {
     Models(models::Args),
     /// List the devices of this build
     Devices(devices::Args),
+    /// Check what `htp` needs, here or on a device that adb reaches, and say what to do
+    Doctor(Box<doctor::Args>),
+    /// See what a device makes of float instructions and small kernels, and what it answers that only a
+    /// processor can
+    Selftest(Box<selftest::Args>),
     /// Push hexflash and a model to a machine with a Snapdragon, over adb, and run it there
     Deploy(deploy::Args),
+    /// Print a script with which a shell completes commands and options
+    #[cfg(feature = "terminal")]
+    Completions(manual::CompletionsArgs),
+    /// Print a page for man, or write those of all commands
+    #[cfg(feature = "terminal")]
+    Man(manual::ManArgs),
 }
 
 impl Command {
@@ -74,10 +106,14 @@ impl Command {
     fn lacks(&self) -> [bool; 2] {
         match self {
             Self::Run(args) => args.lacks(),
+            Self::Chat(args) => args.lacks(),
             Self::Serve(args) => args.lacks(),
             Self::Info(args) => args.lacks(),
             Self::Bench(args) => args.lacks(),
-            Self::Models(_) | Self::Devices(_) | Self::Deploy(_) => [false; 2],
+            Self::Doctor(args) => args.lacks(),
+            Self::Models(_) | Self::Devices(_) | Self::Selftest(_) | Self::Deploy(_) => [false; 2],
+            #[cfg(feature = "terminal")]
+            Self::Completions(_) | Self::Man(_) => [false; 2],
         }
     }
 }
@@ -88,24 +124,43 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
+/// Whether the command of these words, which follow the program's name, could do with a target and with a
+/// draft, and names none.
+fn lacks(words: &[String]) -> Result<[bool; 2], clap::Error> {
+    let words = ["hexflash"].into_iter().chain(words.iter().map(String::as_str));
+    Ok(parse(words.map(Into::into))?.command.lacks())
+}
+
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
     #[cfg(unix)]
     outlive_file_limits();
+    // SAFETY: this is the first that the process does, and nothing before it starts a thread (1).
+    let named = unsafe { library_path::name_own_folder() };
     let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    log(cli.verbose);
+    log(cli.verbose, matches!(cli.command, Command::Doctor(_) | Command::Selftest(_)));
+    if let Some((folder, variables)) = named.filter(|(_, variables)| !variables.is_empty()) {
+        tracing::debug!("the program's folder {} is put into {}", folder.display(), variables.join(", "));
+    }
     hexflash::setting::name_flags(flags::of);
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Chat(args) => chat::run(&args),
         Command::Serve(args) => serve::run(*args),
         Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Devices(args) => devices::run(&args),
-        Command::Deploy(args) => deploy::run(&args),
+        Command::Doctor(args) => doctor::run(&args, lacks),
+        Command::Selftest(args) => selftest::run(&args, lacks),
+        Command::Deploy(args) => deploy::run(&args, lacks),
+        #[cfg(feature = "terminal")]
+        Command::Completions(args) => manual::completions(&args, command()),
+        #[cfg(feature = "terminal")]
+        Command::Man(args) => manual::man(&args, command()),
     };
     match outcome {
         Ok(code) => code,
@@ -131,6 +186,8 @@ fn command() -> clap::Command {
         false => arg.allow_negative_numbers(true),
     };
     let command = Cli::command().mut_subcommands(move |command| command.mut_args(option));
+    let command = command.mut_subcommand("doctor", doctor::with_device);
+    let command = command.mut_subcommand("selftest", selftest::with_target);
     command.mut_subcommand("serve", |serve| serve.mut_args(llama::with_variable))
 }
 
@@ -148,13 +205,9 @@ fn gone() -> ExitCode {
 
 /// Says what the matter is.
 fn report(error: &CliError) -> ExitCode {
-    say(format_args!("error: {error}"));
+    // Causes may have names of strangers in them.
+    say(format_args!("error: {}", plain(&error.to_string())));
     error.exit_code()
-}
-
-/// Writes a line to standard error, if it can be written: what else there is to do does not depend on that.
-fn say(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// What clap has to say: help as it is, a mistake as one line like all other errors.
@@ -173,43 +226,26 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What clap says of a mistake, without its advice.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let is_advice = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
-    let mut message = String::new();
-    for line in text.lines().map(str::trim).take_while(is_advice).filter(|line| !line.is_empty()) {
-        let separator = match message.chars().last() {
-            None => "",
-            Some(':') => " ",
-            Some(_) => "; ",
-        };
-        message.push_str(separator);
-        message.push_str(line);
-    }
-    message.strip_prefix("error: ").unwrap_or(&message).to_owned()
-}
-
-/// Prints a value for programs to read.
-fn print_json(value: &impl Serialize) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from)?;
-    Ok(writeln!(out)?)
-}
-
-fn log(verbose: u8) {
+/// Sets up the log: lines on standard error, and a record of all that is told in it if a command wants one.
+fn log(verbose: u8, recorded: bool) {
     let level = match verbose {
         0 => "warn",
         1 => "info",
         _ => "debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         // It would tell of a standard error that cannot be written by printing there, which panics.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    let record = fmt::layer()
+        .with_writer(|| record::Writer)
+        .with_ansi(false)
+        .with_target(false)
+        .without_time()
+        .log_internal_errors(false);
+    let record = recorded.then(|| record.with_filter(EnvFilter::new("debug")));
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(record).init();
 }

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::CliError;
 
 /// llama.cpp's short options of several letters, which clap would take for a short option and its value.
-const SHORT: [(&str, &str); 23] = [
+const SHORT: [(&str, &str); 24] = [
     ("-hf", "--hf-repo"),
     ("-hfr", "--hf-repo"),
     ("-hff", "--hf-file"),
@@ -20,6 +20,7 @@ const SHORT: [(&str, &str); 23] = [
     ("-np", "--parallel"),
     ("-to", "--timeout"),
     ("-cram", "--cache-ram"),
+    ("-Cr", "--cpu-range"),
     ("-cd", "--ctx-size-draft"),
     ("-td", "--threads-draft"),
     ("-devd", "--device-draft"),

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::CliError;
 use super::hub::{Cache, HubError, RepoId, files, first_part};
-use super::{CliError, print_json};
+use super::output::print_json;
+use super::plain::plain;
 use hexflash::Error;
 use hexflash::engine::EngineError;
 use hexflash::gguf::{Clean, Gguf};
@@ -69,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     let mut out = std::io::stdout().lock();
     if entries.is_empty() {
-        let root = escaped(&cache.root().to_string_lossy());
+        let root = plain(&cache.root().to_string_lossy());
         writeln!(
             out,
             "there is no GGUF file in the cache {root}; hexflash run -hf OWNER/NAME downloads one"
@@ -131,18 +133,11 @@ fn check(gguf: &Gguf) -> Result<Use, Error> {
     Ok(Use::Yes)
 }
 
-/// A name in full that cannot break its line.
-fn escaped(name: &str) -> String {
-    name.chars()
-        .map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() })
-        .collect()
-}
-
 fn print(out: &mut impl Write, entries: &[Entry]) -> std::io::Result<()> {
     let width = |title: &str, of: &dyn Fn(&Entry) -> usize| {
         entries.iter().map(of).max().unwrap_or(0).max(title.len())
     };
-    let file = |entry: &Entry| escaped(&entry.file);
+    let file = |entry: &Entry| plain(&entry.file);
     let arch = |entry: &Entry| Clean(entry.architecture.as_deref().unwrap_or("-")).to_string();
     let repos = width("repository", &|entry| entry.repo.len());
     let files = width("file", &|entry| file(entry).chars().count());
@@ -153,14 +148,14 @@ fn print(out: &mut impl Write, entries: &[Entry]) -> std::io::Result<()> {
     for entry in entries {
         let (file, arch, word) = (file(entry), arch(entry), entry.runs.word());
         let size = format!("{:.1} MiB", entry.bytes as f64 / 1048576.0);
-        let path = escaped(&entry.path.to_string_lossy());
+        let path = plain(&entry.path.to_string_lossy());
         writeln!(
             out,
             "{:<repos$}  {file:<files$}  {size:>12}  {arch:<archs$}  {word:<6}  {path}",
             entry.repo
         )?;
         if let Some(reason) = &entry.reason {
-            writeln!(out, "  {reason}")?;
+            writeln!(out, "  {}", plain(reason))?;
         }
     }
     Ok(())

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::cores::Cores;
 use super::hub::HubArgs;
+use super::interrupt::{self, OWN_PATIENCE, Work};
+use super::output::say;
 use super::progress::Progress;
-use super::{CliError, say};
+use super::{CliError, library_path};
 use hexflash::cancel::Cancel;
 use hexflash::device::{self, Arch, Device, DeviceOptions, Float};
 use hexflash::engine::{Engine, EngineError, EngineOptions, Numerics, open_device};
@@ -46,19 +49,26 @@ impl ModelArgs {
         if let Some(path) = &self.model {
             return Ok(path.clone());
         }
-        if let Some(path) = self.hub.path(cancel)? {
+        Work::Download.begins();
+        let path = self.hub.path(cancel);
+        Work::Files.begins();
+        if let Some(path) = path? {
             return Ok(path);
         }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(SHIPPED);
-        let beside =
-            std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("models").join(SHIPPED)));
-        let found = beside.into_iter().chain([source.clone()]).find(|path| path.exists());
+        let found = shipped_beside().or_else(|| Some(source.clone()).filter(|path| path.exists()));
         found.map(|path| path.canonicalize().unwrap_or(path)).ok_or(CliError::NoModel { path: source })
     }
 
     pub(super) fn open(&self, cancel: &Cancel) -> Result<Gguf, CliError> {
         Ok(Gguf::open(&self.path(cancel)?)?)
     }
+}
+
+/// The model that ships with hexflash, where it lies beside the program.
+pub(super) fn shipped_beside() -> Option<PathBuf> {
+    let path = library_path::own_folder()?.join("models").join(SHIPPED);
+    path.exists().then_some(path)
 }
 
 /// Drafters, by llama.cpp's names.
@@ -302,6 +312,12 @@ pub(super) struct DeviceArgs {
     /// Threads that run kernels [default: -1, the machine's cores, at most 8]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     threads: Option<Threads>,
+    /// Processors for the host's threads: a mask in hexadecimal, as f0 for 4 to 7 [default: all]
+    #[arg(short = 'C', long, value_name = "MASK")]
+    cpu_mask: Option<Cores>,
+    /// The same as the first processor and the last, as 4-7; -Cr for short
+    #[arg(long, value_name = "LO-HI", value_parser = Cores::range, conflicts_with = "cpu_mask")]
+    cpu_range: Option<Cores>,
     /// Bytes of VTCM [default: 8388608, or what a DSP that has less says]
     #[arg(long, value_name = "BYTES")]
     vtcm: Option<usize>,
@@ -334,6 +350,16 @@ pub(super) struct DeviceArgs {
     #[cfg(unix)]
     #[arg(long, value_name = "WHO", default_value = "engine")]
     dma: Dma,
+    /// Device htp: how messages reach the DSP
+    #[cfg(unix)]
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    transport: Transport,
+    /// Device htp: how long to look for an answer without sleep, from 0 to 100, which is a millisecond; that
+    /// keeps the processor awake, and takes power
+    #[cfg(unix)]
+    #[arg(long, value_name = "LEVEL", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=100))]
+    poll: u32,
     /// Device htp: seconds that a step may take before the DSP counts as hung [default: 30]
     #[cfg(unix)]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
@@ -364,6 +390,18 @@ enum Power {
     Efficient,
 }
 
+/// How messages reach the DSP.
+#[cfg(unix)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Transport {
+    /// By a queue in shared memory; by calls where that cannot be made, or the DSP is silent on it
+    Auto,
+    /// By the queue
+    Queue,
+    /// By a call for each message, which takes longer and works where the DSP sees no packets
+    Invoke,
+}
+
 /// Who does DMA.
 #[cfg(unix)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -376,6 +414,15 @@ enum Dma {
     Threads,
 }
 
+/// Tells what waits for signals that a device is opened. Of the devices only `htp` calls code that may never
+/// return.
+fn opens(device: &str) {
+    Work::Device.begins();
+    if device != "htp" {
+        interrupt::allow(OWN_PATIENCE);
+    }
+}
+
 impl DeviceArgs {
     /// Opens the device for a model, with as many sessions as it needs; says so where that is more than one.
     pub(super) fn open_for(
@@ -384,6 +431,8 @@ impl DeviceArgs {
         draft: Option<&Gguf>,
         engine: &EngineOptions,
     ) -> Result<Box<dyn Device>, CliError> {
+        self.take_cores()?;
+        opens(&self.device);
         let device = open_device(&self.device, &self.options(), gguf, draft, engine)?;
         let sessions = device.info().sessions;
         if self.sessions.is_none() && sessions > 1 {
@@ -403,7 +452,14 @@ impl DeviceArgs {
         if let Some(htp) = &mut options.htp {
             htp.reserve = true;
         }
+        self.take_cores()?;
+        opens(name);
         Ok(device::open(name, &options).map_err(EngineError::from)?)
+    }
+
+    /// Keeps this thread, and those that it starts, to the processors that were named.
+    fn take_cores(&self) -> Result<(), CliError> {
+        self.cpu_mask.or(self.cpu_range).map_or(Ok(()), Cores::take)
     }
 
     /// These arguments for another device.
@@ -411,7 +467,14 @@ impl DeviceArgs {
         Self { device: device.to_owned(), ..self.clone() }
     }
 
-    fn options(&self) -> DeviceOptions {
+    /// The vendor's library, if one is named.
+    #[cfg(unix)]
+    pub(super) fn htp_library(&self) -> Option<&Path> {
+        self.htp_library.as_deref()
+    }
+
+    /// The settings as the library takes them.
+    pub(super) fn options(&self) -> DeviceOptions {
         DeviceOptions {
             threads: self.threads.flatten(),
             vtcm_bytes: self.vtcm,
@@ -428,7 +491,7 @@ impl DeviceArgs {
 
     #[cfg(unix)]
     fn htp(&self) -> device::htp::HtpOptions {
-        use device::htp::{DmaBy, HtpOptions, PowerProfile};
+        use device::htp::{DmaBy, HtpOptions, PowerProfile, TransportChoice};
         let power = match self.power {
             Power::Burst => PowerProfile::Burst,
             Power::Balanced => PowerProfile::Balanced,
@@ -439,8 +502,15 @@ impl DeviceArgs {
             Dma::Threads => DmaBy::Threads,
             Dma::EngineAhead => DmaBy::EngineAhead,
         };
+        let transport = match self.transport {
+            Transport::Auto => TransportChoice::Auto,
+            Transport::Queue => TransportChoice::Queue,
+            Transport::Invoke => TransportChoice::Calls,
+        };
         let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.into()));
-        HtpOptions { vendor_library: self.htp_library.clone(), power, dma, patience, reserve: false }
+        let vendor_library = self.htp_library.clone();
+        let poll = Duration::from_micros(10 * u64::from(self.poll));
+        HtpOptions { vendor_library, power, dma, patience, transport, poll, reserve: false }
     }
 }
 
@@ -596,7 +666,9 @@ impl EngineArgs {
             (None, false) => CachePolicy::Beside,
         };
         let image = ImageOptions { cache, progress: &report, part: None, cancel: cancel.clone() };
+        Work::Model.begins();
         let engine = load(&image);
+        Work::Steps.begins();
         progress.finish();
         let engine = engine?;
         for warning in engine.warnings() {

@@ -1,14 +1,22 @@
 //! Progress bars: on a terminal, on standard error, and only for work that takes a while.
 
 use std::borrow::Cow;
+use std::sync::Once;
 use std::time::Duration;
 
+use super::plain::plain;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar that shows itself when the work has taken a moment.
 pub(super) struct Progress {
     bar: ProgressBar,
+    shown: Once,
 }
+
+/// Work that is done sooner shows no bar at all.
+const SOON: Duration = Duration::from_millis(300);
+/// How often a bar is drawn in a second, at most.
+const DRAWN: u8 = 10;
 
 impl Progress {
     /// A bar for bytes.
@@ -24,18 +32,21 @@ impl Progress {
     }
 
     fn new(what: impl Into<Cow<'static, str>>, template: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
+        // Whatever is set draws a bar, however little there is to show yet.
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        bar.set_message(what);
-        Self { bar }
+        // Names of files come from hubs.
+        bar.set_message(plain(&what.into()));
+        Self { bar, shown: Once::new() }
     }
 
     /// Says how far the work is.
     pub(super) fn set(&self, done: u64, total: u64) {
-        // Short work shows no bar at all.
-        if self.bar.elapsed() > Duration::from_millis(300) {
+        // Of nothing there is nothing to show: weights that were found in the cache are not repacked.
+        if total > 0 && self.bar.elapsed() > SOON {
+            self.shown.call_once(|| self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(DRAWN)));
             self.bar.set_length(total);
             self.bar.set_position(done);
         }
@@ -47,7 +58,7 @@ impl Progress {
     }
 
     /// Takes the bar off the screen.
-    pub(super) fn finish(self) {
+    pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -1,28 +1,27 @@
 //! `hexflash run`: a prompt in, text out.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::json;
 
+use super::conversation::Conversation;
 use super::interrupt::{self, cancel_on_signals};
-use super::options::{DeviceArgs, EngineArgs, ModelArgs, PlacementArgs, SpecArgs};
+use super::output::say;
 use super::progress::Progress;
-use super::sampling::SamplingArgs;
-use super::{CliError, input, say, template};
-use hexflash::chat::{Message, RenderOptions};
+use super::writing::WritingArgs;
+use super::{CliError, input, template};
 use hexflash::engine::EngineOptions;
 use hexflash::generate::{Event, Finish, GenerateError, Generated, Generation, Limits, Request, Stats};
-use hexflash::model;
 use hexflash::sampler::Sampler;
 use hexflash::speculation::SpecStats;
 use hexflash::text::TextModel;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The prompt
+    /// The prompt [default: what a pipe on standard input has]
     #[arg(conflicts_with_all = ["file", "prompt_ids"])]
     prompt: Option<String>,
     /// Read the prompt from FILE (- for standard input)
@@ -56,21 +55,11 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    sampling: SamplingArgs,
-    #[command(flatten)]
-    model: ModelArgs,
-    #[command(flatten)]
-    spec: SpecArgs,
-    #[command(flatten)]
-    engine: EngineArgs,
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    placement: PlacementArgs,
+    writing: WritingArgs,
 }
 
 /// Parses `-n`: a positive count; -1 (no limit) and -2 (until the context is full) are the same here.
-fn count(text: &str) -> Result<i64, String> {
+pub(super) fn count(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(n) if n > 0 || matches!(n, -1 | -2) => Ok(n),
         _ => Err("give a positive number of tokens, or -1 to fill the context".to_owned()),
@@ -80,7 +69,7 @@ fn count(text: &str) -> Result<i64, String> {
 impl Args {
     /// Whether a target and a draft could be used, and are not named.
     pub(super) fn lacks(&self) -> [bool; 2] {
-        [!self.model.is_given(), self.spec.drafter.lacks_model()]
+        self.writing.lacks()
     }
 }
 
@@ -106,27 +95,30 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let template = args.chat_template.as_deref().map(template::read).transpose()?;
     // Not earlier: whoever waits for an input that does not come wants the first Ctrl-C to end the process.
     let cancel = cancel_on_signals();
-    let gguf = args.model.open(&cancel)?;
-    // Before the tokenizer, which differs where the architecture does: say what the matter is, not its
-    // consequence.
-    model::read(&gguf)?;
+    let writing = &args.writing;
+    let gguf = writing.open(&cancel)?;
     let model = TextModel::read(&gguf)?;
-    let params = model.sampling.clone().overridden_by(&args.sampling.overrides());
+    let params = model.sampling.clone().overridden_by(&writing.sampling.overrides());
     let sampler = Sampler::new(params)?;
     let prompt = match (ids, text) {
         (Some(ids), _) => ids,
-        (None, Some(text)) if args.chat => chat_prompt(args, &model, gguf.path(), template, &text)?,
+        (None, Some(text)) if args.chat => {
+            let (thinks, system) = (!args.no_thinking, args.system.clone());
+            let mut talk = Conversation::with_model(&model, gguf.path(), template, thinks, system)?;
+            talk.ask(text);
+            talk.prompt(&model)?
+        }
         (None, text) => model.encode(&text.unwrap_or_default())?,
     };
     if prompt.is_empty() {
         return Err(if args.chat { CliError::EmptyChat } else { CliError::NoPrompt });
     }
-    let drafter = args.spec.find(&gguf)?;
-    let (draft, speculation) = (&drafter.draft, args.spec.speculation(&drafter));
-    let options = EngineOptions { speculate: speculation.is_on(), ..args.engine.options() };
+    let drafter = writing.spec.find(&gguf)?;
+    let speculation = writing.spec.speculation(&drafter);
+    let options = EngineOptions { speculate: speculation.is_on(), ..writing.engine.options() };
     let mut report = Report {
         model: gguf.path().display().to_string(),
-        device: args.device.device.clone(),
+        device: writing.device.device.clone(),
         prompt_tokens: prompt.len(),
         prompt_ids: &prompt,
         seed: (!sampler.is_greedy()).then(|| sampler.seed()),
@@ -138,16 +130,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             stats: Stats::default(),
         },
     };
-    let places = (&args.device, &args.engine);
-    let engine = args.placement.load(places, &gguf, draft.as_ref(), &options, &cancel);
+    let engine = writing.load(&gguf, &drafter, &options, &cancel);
     if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
         print_line(&mut io::stdout().lock(), &report)?;
         return Ok(interrupt::exit_code());
     }
     let mut engine = engine?;
-    if let Some(note) = args.spec.note(&engine) {
-        tracing::warn!("{note}");
-    }
 
     let limits = Limits {
         max_tokens: usize::try_from(args.predict.unwrap_or(DEFAULT_PREDICT)).ok(),
@@ -167,7 +155,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let request = Request::new(prompt.clone(), sampler).limits(limits).speculation(speculation);
     let generated = Generation::new(model.tokenizer.clone(), request).run(&mut engine, |event| match event {
         Event::Prompt { done, total } if done < total => bar.at(done as u64),
-        Event::Prompt { done, .. } => bar.set(done as u64, done as u64),
+        Event::Prompt { .. } => bar.finish(),
         Event::Text(piece) if !args.json && !piece.is_empty() && failed.is_none() => {
             failed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).err();
             if failed.is_some() {
@@ -229,11 +217,21 @@ fn prompt_ids(given: &[String]) -> Result<Option<Vec<u32>>, CliError> {
 
 /// The prompt as text, from the argument, a file or standard input.
 fn prompt_text(args: &Args) -> Result<String, CliError> {
-    let path = match (&args.prompt, &args.file) {
-        (Some(prompt), _) => return Ok(prompt.clone()),
-        (None, Some(path)) => path.as_path(),
-        (None, None) => return Err(CliError::NoPrompt),
-    };
+    match (&args.prompt, &args.file) {
+        (Some(prompt), _) => Ok(prompt.clone()),
+        (None, Some(path)) => text_of(path),
+        (None, None) if io::stdin().is_terminal() => Err(CliError::NoPrompt),
+        (None, None) => {
+            // As `echo` and editors end their lines.
+            let mut text = text_of(Path::new("-"))?;
+            text.truncate(text.strip_suffix('\n').unwrap_or(&text).len());
+            if text.is_empty() { Err(CliError::NoPrompt) } else { Ok(text) }
+        }
+    }
+}
+
+/// The text of a file, or of standard input for `-`.
+fn text_of(path: &Path) -> Result<String, CliError> {
     let read = input::read(path, input::MAX_PROMPT);
     let bytes = read.map_err(|source| CliError::Prompt { path: path.to_owned(), source })?;
     String::from_utf8(bytes).map_err(|error| {
@@ -242,27 +240,8 @@ fn prompt_text(args: &Args) -> Result<String, CliError> {
     })
 }
 
-/// The prompt as a user's message in the format of the chat template given, or the model's.
-fn chat_prompt(
-    args: &Args,
-    model: &TextModel,
-    path: &Path,
-    template: Option<String>,
-    text: &str,
-) -> Result<Vec<u32>, CliError> {
-    let missing = || CliError::NoChatTemplate { path: path.to_owned() };
-    let source = template.or_else(|| model.chat_template.clone()).ok_or_else(missing)?;
-    let mut messages: Vec<Message> = args.system.iter().map(|s| Message::new("system", s)).collect();
-    messages.push(Message::new("user", text));
-    let mut options = RenderOptions::for_answer();
-    if args.no_thinking {
-        options = options.with("enable_thinking", false);
-    }
-    Ok(model.encode_chat(&source, &messages, &options)?)
-}
-
 /// The line about speculation.
-fn drafting(s: &SpecStats) -> String {
+pub(super) fn drafting(s: &SpecStats) -> String {
     let at: Vec<String> = s.acceptance_at().map(|share| format!("{:.0}", 100.0 * share)).collect();
     format!(
         "[drafted {}, accepted {} ({:.1} %) in {} rounds and {} plain steps; mean accepted length {:.2}; % \
@@ -278,7 +257,7 @@ fn drafting(s: &SpecStats) -> String {
 }
 
 /// The line after the text.
-fn statistics(g: &Generated, n_ctx: u32) -> String {
+pub(super) fn statistics(g: &Generated, n_ctx: u32) -> String {
     let s = &g.stats;
     let reason = match g.finish_reason {
         Finish::Eog => "end of text",

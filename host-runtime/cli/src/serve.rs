@@ -7,13 +7,13 @@ use std::time::Duration;
 use hexflash_abi::program::MAX_SLOTS;
 use serde_json::{Map, Value};
 
-use super::interrupt::cancel_on_signals;
-use super::options::{DeviceArgs, EngineArgs, ModelArgs, PlacementArgs, SpecArgs};
-use super::sampling::SamplingArgs;
-use super::{CliError, input, say, template};
+use super::interrupt::{self, cancel_on_signals};
+use super::output::say;
+use super::writing::WritingArgs;
+use super::{CliError, input, template};
 use hexflash::cancel::Cancel;
 use hexflash::engine::EngineOptions;
-use hexflash::model;
+use hexflash::gguf::Clean;
 use hexflash::sampler::Sampler;
 use hexflash_server::{Card, CorsOrigins, Options, ReasoningFormat, RunError, Served, Server};
 
@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Key that requests must name (several: repeat it, or separate them by commas)
     #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = key)]
     api_key: Vec<String>,
-    /// File with such keys, one on each line
+    /// File with such keys, one on each line; lines that begin with # are comments
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
     /// Seconds in which a client must send its request, or read of its answer; -to for short
@@ -51,6 +51,20 @@ pub(super) struct Args {
     /// Pages that may ask from within a browser: * for all, or their origins, separated by commas
     #[arg(long, value_name = "ORIGINS", default_value = "*")]
     cors_origins: CorsOrigins,
+    /// Names of this server for programs on this machine, beside localhost, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = word)]
+    host_names: Vec<String>,
+    /// Connections at once; where there are more, those that wait for a request are closed
+    #[arg(long, value_name = "N", default_value_t = Options::default().connections,
+        value_parser = connections)]
+    connections: usize,
+    /// Connections of one address at once [default: half of --connections]
+    #[arg(long, value_name = "N", value_parser = connections)]
+    client_connections: Option<usize>,
+    /// Seconds in which a connection must send the head of its next request, or more of a body
+    #[arg(long, value_name = "SECONDS", default_value_t = Options::default().idle.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..))]
+    idle_timeout: u64,
     /// Serve figures for Prometheus at /metrics
     #[arg(long)]
     metrics: bool,
@@ -100,17 +114,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     snapshots: u32,
     #[command(flatten)]
-    sampling: SamplingArgs,
-    #[command(flatten)]
-    model: ModelArgs,
-    #[command(flatten)]
-    spec: SpecArgs,
-    #[command(flatten)]
-    engine: EngineArgs,
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    placement: PlacementArgs,
+    writing: WritingArgs,
 }
 
 /// Whether models think.
@@ -129,6 +133,15 @@ fn word(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("a name cannot be empty".to_owned()),
         word => Ok(word.to_owned()),
+    }
+}
+
+/// Parses a number of connections: with fewer than one nobody could ask.
+fn connections(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("give at least 1".to_owned()),
+        Ok(n) => Ok(n),
+        Err(error) => Err(format!("{error}; give a whole number")),
     }
 }
 
@@ -156,7 +169,7 @@ fn arguments(text: &str) -> Result<Map<String, Value>, String> {
 impl Args {
     /// Whether a target and a draft could be used, and are not named.
     pub(super) fn lacks(&self) -> [bool; 2] {
-        [!self.model.is_given(), self.spec.drafter.lacks_model()]
+        self.writing.lacks()
     }
 
     fn options(&self) -> Result<Options, CliError> {
@@ -165,6 +178,10 @@ impl Args {
             port: self.port,
             api_keys: self.keys()?,
             cors: self.cors_origins.clone(),
+            names: self.host_names.clone(),
+            connections: self.connections,
+            client_connections: self.client_connections.unwrap_or(self.connections.div_ceil(2)),
+            idle: Duration::from_secs(self.idle_timeout),
             queue: self.queue,
             timeout: Duration::from_secs(self.timeout),
             grace: Duration::from_secs(self.grace),
@@ -189,7 +206,8 @@ impl Args {
             let bytes = input::read(path, input::MAX_PROMPT).map_err(failed)?;
             let text = String::from_utf8_lossy(&bytes);
             let before = keys.len();
-            keys.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+            let is_key = |line: &&str| !line.is_empty() && !line.starts_with('#');
+            keys.extend(text.lines().map(str::trim).filter(is_key).map(str::to_owned));
             if keys.len() == before {
                 return Err(failed(std::io::Error::new(
                     std::io::ErrorKind::InvalidData,
@@ -202,11 +220,10 @@ impl Args {
 
     /// Loads the model.
     fn load(&self, cancel: &Cancel) -> Result<Served, CliError> {
-        let gguf = self.model.open(cancel)?;
-        // Before the tokenizer, which differs where the architecture does.
-        model::read(&gguf)?;
+        let writing = &self.writing;
+        let gguf = writing.open(cancel)?;
         let mut card = Card::read(&gguf)?;
-        card.text.sampling = card.text.sampling.clone().overridden_by(&self.sampling.overrides());
+        card.text.sampling = card.text.sampling.clone().overridden_by(&writing.sampling.overrides());
         // Refused now rather than with the first request.
         Sampler::new(card.text.sampling.clone())?;
         if let Some(alias) = self.alias.first() {
@@ -222,35 +239,33 @@ impl Args {
             card.template_args.insert("enable_thinking".to_owned(), thinks.into());
         }
         card.template_args.extend(self.chat_template_kwargs.clone().unwrap_or_default());
-        let drafter = self.spec.find(&gguf)?;
-        let draft = &drafter.draft;
+        let drafter = writing.spec.find(&gguf)?;
         let options = EngineOptions {
             sequences: self.parallel,
             snapshot_bytes: u64::from(self.snapshots) << 20,
             speculate: drafter.drafts(),
-            ..self.engine.options()
+            ..writing.engine.options()
         };
-        let places = (&self.device, &self.engine);
-        let engine = self.placement.load(places, &gguf, draft.as_ref(), &options, cancel)?;
-        if let Some(note) = self.spec.note(&engine) {
-            tracing::warn!("{note}");
-        }
+        let engine = writing.load(&gguf, &drafter, &options, cancel)?;
         if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
             tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
         }
-        Ok(Served { card, engine, drafts: Box::new(self.spec.speculations(&drafter)) })
+        Ok(Served { card, engine, drafts: Box::new(writing.spec.speculations(&drafter)) })
     }
 }
 
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let options = args.options()?;
-    let (host, port) = (options.host.clone(), options.port);
+    let (host, port, grace) = (options.host.clone(), options.port, options.grace);
     let server = Server::bind(options).map_err(|source| CliError::Bind { host, port, source })?;
     let cancel = cancel_on_signals();
+    // Requests under way come first.
+    interrupt::allow(grace.saturating_add(interrupt::PATIENCE));
     say(format_args!("[listening on http://{}]", server.address()));
     let server = server.on_ready(|card, engine| {
         let (n, n_ctx) = (engine.sequences().len(), engine.n_ctx());
-        say(format_args!("[{} is ready: {n} requests at once, {n_ctx} tokens each]", card.alias));
+        let alias = Clean(&card.alias);
+        say(format_args!("[{alias} is ready: {n} requests at once, {n_ctx} tokens each]"));
     });
     match server.run(&cancel, move |cancel| args.load(cancel)) {
         Ok(()) => {

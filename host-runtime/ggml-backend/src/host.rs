@@ -8,6 +8,7 @@ use hexflash::gguf::GgmlType;
 use libloading::os::unix::Library;
 
 use crate::abi::{ApiVersion, Buffer, BufferInterface, BufferType};
+use crate::loaded;
 use crate::op::{GluOp, Op, UnaryOp};
 
 type Version = unsafe extern "C" fn() -> *const c_char;
@@ -36,13 +37,17 @@ static HOST: OnceLock<Host> = OnceLock::new();
 /// In one line: what is missing, or which number differs.
 pub fn find() -> Result<ApiVersion, String> {
     let process = Library::this();
+    let private = loaded::base();
     macro_rules! function {
         ($name:literal as $kind:ty) => {{
-            // SAFETY: ggml's headers declare the function of this name with this type, from 0.9 on at least.
-            let found = unsafe { process.get::<$kind>(concat!($name, "\0").as_bytes()) };
-            found
-                .map(|symbol| *symbol)
-                .map_err(|_| format!("the program does not export {}: load ggml with global symbols", $name))
+            let name = concat!($name, "\0").as_bytes();
+            let found = [Some(&process), private.as_ref()].into_iter().flatten().find_map(|library| {
+                // SAFETY: ggml's headers declare the function of this name with this type, from 0.9 on.
+                unsafe { library.get::<$kind>(name) }.ok().map(|symbol| *symbol)
+            });
+            found.ok_or_else(|| {
+                format!("{} is not found: load ggml with global symbols, or as libggml-base", $name)
+            })
         }};
     }
     let log = function!("ggml_log_internal" as Log).ok();

@@ -13,6 +13,7 @@ pub mod abi;
 pub mod buffer;
 pub mod graph;
 pub mod host;
+mod loaded;
 mod memory;
 pub mod op;
 mod options;

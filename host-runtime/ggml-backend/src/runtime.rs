@@ -52,19 +52,6 @@ fn refused(node: &Tensor, why: Refusal) -> Failure {
     Failure::Node(name_of(node), why)
 }
 
-/// Ranges of buffers (first byte, bytes), those of a buffer joined where they touch.
-fn joined(mut ranges: Vec<(BufferId, u64, u64)>) -> Vec<(BufferId, std::ops::Range<u64>)> {
-    ranges.sort_unstable();
-    let mut joined: Vec<(BufferId, std::ops::Range<u64>)> = Vec::new();
-    for (id, offset, bytes) in ranges {
-        match joined.last_mut().filter(|(last, range)| *last == id && offset <= range.end) {
-            Some((_, range)) => range.end = range.end.max(offset + bytes),
-            None => joined.push((id, offset..offset + bytes)),
-        }
-    }
-    joined
-}
-
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
         Self::Device(error)
@@ -84,20 +71,12 @@ struct Region {
     tiled: bool,
 }
 
-/// Memory that a program reads and that the host may have written.
-struct Read {
-    memory: SharedMemory,
-    offset: usize,
-    bytes: usize,
-}
-
 /// A graph's program. Where memory is freed, no program stays.
 struct Program {
     /// Under which the device has it; `None` for graphs in which nothing is to do.
     id: Option<ProgramId>,
     /// Matrices to put into tiles, and the memory that they are in.
     jobs: Vec<(TileJob, SharedMemory)>,
-    reads: Vec<Read>,
     /// Nodes of the graph, and ops that they became.
     size: [usize; 2],
     /// Number of the last run.
@@ -271,10 +250,6 @@ impl Runtime {
                 tiles::pack(job, from, &to.memory);
             }
         }
-        // What the host has written since the last run: it may have been anything.
-        for read in &program.reads {
-            read.memory.announce(read.offset, read.bytes);
-        }
         let Some(control) = &self.control else { return Ok(()) };
         let registers = Range { buffer: control.id, len: BLOCK_AT as u32, offset: 0 };
         let exec = Message::Exec(Exec { program: id, reserved: 0, registers });
@@ -345,12 +320,8 @@ impl Runtime {
             region.map(|region| region.buffer.memory.clone())
         };
         let jobs = translation.jobs.into_iter().filter_map(|job| Some((job, memory(job.from.buffer)?)));
-        let reads = joined(translation.reads).into_iter().filter_map(|(id, bytes)| {
-            let (offset, bytes) = (bytes.start as usize, (bytes.end - bytes.start) as usize);
-            Some(Read { memory: memory(id)?, offset, bytes })
-        });
-        let (jobs, reads, size) = (jobs.collect(), reads.collect(), [nodes.len(), recorded.ops()]);
-        let mut program = Program { id: None, jobs, reads, size, last: 0 };
+        let (jobs, size) = (jobs.collect(), [nodes.len(), recorded.ops()]);
+        let mut program = Program { id: None, jobs, size, last: 0 };
         if recorded.ops() == 0 {
             return Ok(program);
         }

@@ -10,7 +10,7 @@ use hexflash::speculation::Speculation;
 use hexflash::text::{TextError, TextModel};
 use serde_json::{Map, Value};
 
-use crate::http::Family;
+use crate::text::family::Family;
 
 /// A model, ready to be served.
 pub struct Served {
@@ -91,5 +91,15 @@ impl Card {
         self.family = Family::of(&source);
         self.template = Some((template, source));
         Ok(())
+    }
+
+    /// The source of the chat template; empty if there is none.
+    pub(crate) fn template_source(&self) -> &str {
+        self.template.as_ref().map_or("", |(_, source)| source)
+    }
+
+    /// How the model writes calls.
+    pub(crate) fn calls(&self) -> Family {
+        Family::of_model(self.family, self.template_source())
     }
 }

@@ -24,13 +24,17 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod card;
+mod connections;
 mod gbnf;
 mod grammar;
 mod http;
+mod id;
 mod metrics;
 mod options;
 mod scheduler;
+mod schema;
 mod server;
+mod text;
 
 pub use card::{Card, Served};
 pub use options::{CorsOrigins, Options, ReasoningFormat};

@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::scheduler::Outcome;
+use crate::scheduler::news::Outcome;
 
 type Seconds = Counter<f64, AtomicU64>;
 type Ratio = Gauge<f64, AtomicU64>;

@@ -17,6 +17,16 @@ pub struct Options {
     pub api_keys: Vec<String>,
     /// Pages of which other servers may ask from within a browser.
     pub cors: CorsOrigins,
+    /// Names by which clients on this machine may call the server, beside localhost, addresses, names without
+    /// a dot, [`host`](Self::host), and those of the pages in [`cors`](Self::cors). A page of a stranger
+    /// whose name stands for this machine for a moment calls it by another name, and is refused.
+    pub names: Vec<String>,
+    /// Connections at once. Where there are more, those give way that have no request.
+    pub connections: usize,
+    /// Connections of one address at once.
+    pub client_connections: usize,
+    /// How long a connection may take for the head of its next request, and between two parts of a body.
+    pub idle: Duration,
     /// Requests that may wait for a sequence, beyond those that have one. More are refused.
     pub queue: usize,
     /// Longest body of a request, in bytes.
@@ -100,6 +110,14 @@ impl FromStr for CorsOrigins {
 /// Room for the longest prompt that a context of a million tokens can hold, with the escapes of JSON.
 const BODY_BYTES: usize = 32 << 20;
 
+/// Connections at once: some eight for each request that runs or waits, and fewer than the 1024 descriptors
+/// that most systems give a process.
+const CONNECTIONS: usize = 512;
+
+/// How long a connection may ask for nothing, as with many servers. Programs that keep connections open for
+/// their next request open another one after that.
+const IDLE: Duration = Duration::from_secs(30);
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -107,6 +125,10 @@ impl Default for Options {
             port: 8080,
             api_keys: Vec::new(),
             cors: CorsOrigins::Any,
+            names: Vec::new(),
+            connections: CONNECTIONS,
+            client_connections: CONNECTIONS / 2,
+            idle: IDLE,
             queue: 64,
             body_bytes: BODY_BYTES,
             timeout: Duration::from_secs(600),

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use axum::serve::ListenerExt;
 use hexflash::cancel::Cancel;
 use hexflash::engine::Engine;
 use tokio::sync::oneshot;
 
-use crate::http::{App, router};
-use crate::scheduler::{Scheduler, Worker};
-use crate::{Card, Options, Served};
+use crate::card::{Card, Served};
+use crate::connections::{Bounds, Connections};
+use crate::http::app::App;
+use crate::http::router::router;
+use crate::options::Options;
+use crate::scheduler::shared::Scheduler;
+use crate::scheduler::worker::Worker;
 
 /// Threads that speak HTTP. They only parse and format; what takes long has threads of its own. A second one
 /// would be woken for every token with nothing to do: one stream was some 5 % slower with it, on two cores.
@@ -84,6 +87,11 @@ impl Server {
             tokio::runtime::Builder::new_multi_thread().worker_threads(HTTP_THREADS).enable_all().build()?;
         let scheduler = Arc::new(Scheduler::new(self.options.queue));
         let (grace, timeout, cache_ram) = (self.options.grace, self.options.timeout, self.options.cache_ram);
+        let bounds = Bounds {
+            total: self.options.connections,
+            of_client: self.options.client_connections,
+            idle: self.options.idle,
+        };
         let app = Arc::new(App::new(self.options, Arc::clone(&scheduler)));
         // Its end, in whatever way, is seen at the other end.
         let (alive, mut ended) = oneshot::channel::<()>();
@@ -106,12 +114,7 @@ impl Server {
         };
         let (farewell, cancel) = (Arc::clone(&scheduler), cancel.clone());
         let served = runtime.block_on(async move {
-            // Without this, a piece of a stream waits until the client's system has confirmed the one before.
-            let listener = tokio::net::TcpListener::from_std(self.listener)?.tap_io(|stream| {
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!("a connection may be slow: {error}");
-                }
-            });
+            let listener = tokio::net::TcpListener::from_std(self.listener)?;
             let (stopping, mut stopped) = oneshot::channel::<()>();
             let wish = async move {
                 while !cancel.is_cancelled() {
@@ -123,18 +126,18 @@ impl Server {
                 farewell.close();
                 drop(stopping);
             };
-            let serving = axum::serve(listener, router(app)).with_graceful_shutdown(wish).into_future();
+            let serving = Connections::new(bounds.within_limits()).serve(listener, router(app), wish);
             tokio::pin!(serving);
             tokio::select! {
-                done = &mut serving => return done,
+                () = &mut serving => return Ok(()),
                 _ = &mut stopped => {}
             }
-            if let Ok(done) = tokio::time::timeout(grace, &mut serving).await {
-                return done;
+            if tokio::time::timeout(grace, &mut serving).await.is_err() {
+                scheduler.abort();
+                // What is still open then has a client that does not read.
+                let _ = tokio::time::timeout(FAREWELL, &mut serving).await;
             }
-            scheduler.abort();
-            // What is still open then has a client that does not read.
-            tokio::time::timeout(FAREWELL, &mut serving).await.unwrap_or(Ok(()))
+            Ok::<_, io::Error>(())
         });
         runtime.shutdown_background();
         let outcome = engine.join().map_err(|_| RunError::Engine)?;

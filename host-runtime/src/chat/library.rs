@@ -10,6 +10,7 @@ use minijinja_contrib::pycompat;
 use super::error::Exceeded;
 use super::guard::{Extent, pay, tame, too_long, too_many};
 use super::limits::{MAX_DEPTH, MAX_ITEMS, MAX_SHORT, MAX_TEXT};
+use super::python;
 
 /// How often sorting looks at an item: the logarithm of [`MAX_ITEMS`], or so.
 const SORTING: usize = 16;
@@ -24,7 +25,8 @@ pub(super) fn install(env: &mut Environment<'_>) {
         };
     }
     add! {
-        Check::Plain => "escape" filters::escape, "e" filters::escape, "lower" filters::lower,
+        Check::Plain => "escape" python::escape, "e" python::escape,
+            "int" python::int, "float" python::float, "lower" filters::lower,
             "upper" filters::upper, "title" filters::title, "capitalize" filters::capitalize,
             "items" filters::items, "reverse" filters::reverse, "chain" filters::chain, "zip" filters::zip,
             "list" filters::list, "string" filters::string, "attr" filters::attr,
@@ -34,7 +36,7 @@ pub(super) fn install(env: &mut Environment<'_>) {
         Check::Parts => "split" filters::split;
         Check::Lines => "lines" filters::lines;
         Check::Count => "batch" filters::batch, "slice" filters::slice;
-        Check::Indent => "indent" filters::indent;
+        Check::Indent => "indent" python::indent;
         Check::Format => "format" filters::format;
         Check::Sum => "sum" filters::sum;
         Check::Join => "join" filters::join;
@@ -65,6 +67,9 @@ pub(super) fn install(env: &mut Environment<'_>) {
         tests::is_upper => "upper";
         tests::is_sameas => "sameas";
     }
+    // To the engine `none` is an empty list, and a text is none.
+    add_test(env, "iterable", Value::from_function(python::is_iterable));
+    add_test(env, "sequence", Value::from_function(python::is_sequence));
     env.add_function("range", around(Value::from_function(functions::range), Check::Plain));
     env.add_function("dict", around(Value::from_function(functions::dict), Check::Plain));
     env.add_function("namespace", around(Value::from_function(functions::namespace), Check::Stored));
@@ -153,9 +158,10 @@ impl Check {
             Self::Count if args.get(1).map_or(0, number) > MAX_ITEMS => Err(too_many()),
             Self::Count => Ok(()),
             Self::Indent => {
-                let width =
-                    args.get(1).map_or(0, number).max(named(args, "width").as_ref().map_or(4, number));
-                fits(width.saturating_mul(subject.lines().count() + 1))
+                let bytes = |value: &Value| value.as_str().map_or_else(|| number(value), str::len);
+                let given = args.get(1).filter(|value| !value.is_kwargs()).cloned();
+                let width = given.or_else(|| named(args, "width")).map_or(4, |width| bytes(&width));
+                fits(width.saturating_mul(python::lines(subject).len()))
             }
             Self::Format => fits(formatted(subject, &args[1..], all.text)),
             Self::Sum => {
@@ -259,6 +265,7 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
                 fits(items.saturating_mul(text.len()).saturating_add(all.text))?;
             }
             "format" => fits(formatted(text, args, all.text))?,
+            "title" if args.is_empty() => return tame(state, Value::from(python::title(text))),
             _ => {}
         }
     }

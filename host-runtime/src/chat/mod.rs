@@ -33,25 +33,30 @@ mod python;
 mod render;
 mod rewrite;
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::ErrorKind;
 use minijinja::value::{Serde, Value};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value as Json, json};
 
 pub use self::error::ChatError;
 pub use self::limits::MAX_SOURCE;
 use self::limits::{MAX_INPUT_DEPTH, MAX_SHORT};
 
 /// One turn of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Message {
     /// Who speaks: `system`, `user`, `assistant`, `tool`.
     pub role: String,
     /// What is said.
     pub content: String,
+    /// Parts of the content, which the template gets in its place; none if it is to get the text.
+    #[serde(skip)]
+    pub parts: Vec<Json>,
     /// Further fields that templates may look for, such as `reasoning_content` or `tool_calls`.
     #[serde(flatten)]
     pub extra: Map<String, Json>,
@@ -60,8 +65,33 @@ pub struct Message {
 impl Message {
     /// A plain message.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into(), extra: Map::new() }
+        Self { role: role.into(), content: content.into(), parts: Vec::new(), extra: Map::new() }
     }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("role", &self.role)?;
+        if self.parts.is_empty() {
+            map.serialize_entry("content", &self.content)?;
+        } else {
+            map.serialize_entry("content", &self.parts)?;
+        }
+        for (name, value) in &self.extra {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// Kinds of content that a template can take in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contents {
+    /// Write a text.
+    pub texts: bool,
+    /// Go through parts, `{"type": "text", "text": ...}` each.
+    pub parts: bool,
 }
 
 /// What a template is given besides the messages.
@@ -95,6 +125,8 @@ pub struct ChatTemplate {
     source: Arc<str>,
     bos: String,
     eos: String,
+    /// Found out when first asked for.
+    contents: OnceLock<Contents>,
 }
 
 impl ChatTemplate {
@@ -106,10 +138,31 @@ impl ChatTemplate {
         if source.len() > MAX_SOURCE {
             return Err(ChatError::SourceTooLong { bytes: source.len() });
         }
-        let source: Arc<str> = python::without_generation_tags(source).into();
+        let source: Arc<str> = python::without_generation_tags(&unix_lines(source)).into();
         let compiled = Arc::clone(&source);
         render::apart(move || render::check(&compiled))?;
-        Ok(Self { source, bos: bos.to_owned(), eos: eos.to_owned() })
+        Ok(Self { source, bos: bos.to_owned(), eos: eos.to_owned(), contents: OnceLock::new() })
+    }
+
+    /// Kinds of content that the template can take, by what it makes of two conversations.
+    pub fn contents(&self) -> Contents {
+        /// A text that no template has of its own.
+        const MARK: &str = "hexflashmark";
+        let rendered = |message: Message| self.render(&[message], &RenderOptions::for_answer()).ok();
+        *self.contents.get_or_init(|| {
+            let text = rendered(Message::new("user", MARK));
+            let part = |i: u32| json!({ "type": "text", "text": format!("{MARK}{i}") });
+            let mut parts = Message::new("user", "");
+            parts.parts = vec![part(1), part(2)];
+            // A template that writes the list itself shows its keys, too.
+            let is_list = |text: &str| text.contains("'type'") || text.contains("\"type\"");
+            let has_both = |text: &str| [1, 2].iter().all(|i| text.contains(&format!("{MARK}{i}")));
+            Contents {
+                // A template that refuses this conversation tells nothing.
+                texts: text.is_none_or(|text| text.contains(MARK)),
+                parts: rendered(parts).is_some_and(|text| has_both(&text) && !is_list(&text)),
+            }
+        })
     }
 
     /// Renders a conversation.
@@ -143,17 +196,31 @@ impl ChatTemplate {
         if let Some(name) = options.kwargs.keys().find(|name| own.iter().any(|(own, _)| own == name)) {
             return Err(ChatError::ReservedArgument { name: name.clone() });
         }
-        // Later entries win: extra arguments may replace the token texts, as in Python.
-        let tokens = [("bos_token", &self.bos), ("eos_token", &self.eos)];
-        let context = tokens
+        // Later entries win: extra arguments may replace these, as in Python.
+        let usual = [
+            ("bos_token", Value::from(&self.bos)),
+            ("eos_token", Value::from(&self.eos)),
+            // Templates ask whether these are none, and not whether they are defined.
+            ("tools", Value::from(())),
+            ("documents", Value::from(())),
+        ];
+        let context = usual
             .into_iter()
-            .map(|(name, text)| (name, Value::from(text)))
             .chain(options.kwargs.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))))
             .chain(own);
         let context = Value::from_pairs(context);
 
         let source = Arc::clone(&self.source);
         render::apart(move || render::render(&source, context))
+    }
+}
+
+/// A template with line breaks as Jinja has them, which reads all others as these.
+fn unix_lines(source: &str) -> Cow<'_, str> {
+    if source.contains('\r') {
+        source.replace("\r\n", "\n").replace('\r', "\n").into()
+    } else {
+        source.into()
     }
 }
 

@@ -94,6 +94,12 @@ fn print(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Resu
     if value.as_object().is_some() {
         guard::pay(state, value, 1)?;
     }
+    if value.is_number() && !value.is_integer() {
+        // Python's notation is another one where numbers are very large or small.
+        if let Ok(float) = f64::try_from(value.clone()) {
+            return Ok(out.write_str(&python::float_text(float))?);
+        }
+    }
     escape_formatter(out, state, value)
 }
 

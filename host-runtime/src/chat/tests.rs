@@ -183,6 +183,35 @@ fn values_print_as_in_python() {
     assert_eq!(render(source, &RenderOptions::default().with("x", false)).unwrap(), "True None False 1.0 ");
 }
 
+/// What the engine has in another way; `cargo xtask templates` compares many more with Jinja2 itself.
+#[test]
+fn filters_and_tests_are_jinjas() {
+    for (source, expected) in [
+        ("{{ 'a\n'|indent(2, first=true) }}|", "  a\n|"),
+        ("{{ 'a\n\nb'|indent('> ') }}", "a\n\n> b"),
+        ("{{ 'a\n\nb'|indent(1, blank=true) }}", "a\n \n b"),
+        (
+            "{{ none is iterable }} {{ 'a' is sequence }} {{ {} is sequence }} {{ 1 is sequence }}",
+            "False True True False",
+        ),
+        (
+            "{{ 'x'|int }} {{ ' 7 '|int }} {{ '7.9'|int }} {{ 'x'|int(-1) }} {{ 'ff'|int(base=16) }}",
+            "0 7 7 -1 255",
+        ),
+        ("{{ 'x'|float }} {{ '1.5'|float }} {{ [] |float(default=2.5) }}", "0.0 1.5 2.5"),
+        ("{{ 1e16 }} {{ 1e-7 }} {{ 0.0001 }} {{ [1e-7, 2.0]|tojson }}", "1e+16 1e-07 0.0001 [1e-07, 2.0]"),
+        ("{{ '<\"\\''|escape }}", "&lt;&#34;&#39;"),
+        ("{{ \"it's a1b\".title() }}", "It'S A1B"),
+        (
+            "{{ {'a': [], 'b': {'c': [1]}}|tojson(indent=1) }}",
+            "{\n \"a\": [],\n \"b\": {\n  \"c\": [\n   1\n  ]\n }\n}",
+        ),
+        ("{{ tools is none }} {{ documents is defined }}", "True True"),
+    ] {
+        assert_eq!(render(source, &RenderOptions::default()).as_deref(), Ok(expected), "{source}");
+    }
+}
+
 #[test]
 fn loops_can_be_left() {
     let source = "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}";
@@ -387,4 +416,34 @@ fn guards_change_nothing_that_real_templates_render() {
         .filter(|(_, guarded, plain)| guarded.as_ref() != plain.as_ref())
         .collect();
     assert!(differ.is_empty(), "{differ:#?}");
+}
+
+#[test]
+fn line_breaks_of_other_systems_are_those_of_jinja() {
+    let source = "{% for m in messages %}\r\n{{ '<|' + m.role + '|>\r\n' }}{{ m.content }}\r\n\
+                  {% endfor %}\r\nend\rof {{ 'a\\r' }}\r\n";
+    let template = ChatTemplate::new(source, "", "").unwrap();
+    let text = template.render(&[Message::new("user", "a\r\nb")], &RenderOptions::default()).unwrap();
+    assert_eq!(text, "<|user|>\na\r\nb\nend\nof a\r");
+}
+
+#[test]
+fn templates_tell_what_they_do_with_contents() {
+    let contents = |source: &str| {
+        let Contents { texts, parts } = ChatTemplate::new(source, "", "").unwrap().contents();
+        (texts, parts)
+    };
+    let each = |content: &str| format!("{{% for m in messages %}}{content}{{% endfor %}}");
+    let text = "{{ m.content }}";
+    let parts = "{% for p in m.content %}{{ p.text }}{% endfor %}";
+    assert_eq!(contents(&each(text)), (true, false));
+    assert_eq!(contents(&each("{{ m | tojson }}")), (true, false));
+    assert_eq!(contents(&each(parts)), (false, true));
+    let both = format!("{{% if m.content is string %}}{text}{{% else %}}{parts}{{% endif %}}");
+    assert_eq!(contents(&each(&both)), (true, true));
+    assert_eq!(contents("{{ raise_exception('no') }}"), (true, false));
+    let mut message = Message::new("user", "ab");
+    message.parts = vec![json!({ "type": "text", "text": "a" }), json!({ "type": "text", "text": "b" })];
+    let template = ChatTemplate::new(&each(&both), "", "").unwrap();
+    assert_eq!(template.render(&[message], &RenderOptions::default()).unwrap(), "ab");
 }

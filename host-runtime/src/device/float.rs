@@ -22,7 +22,13 @@ impl Float {
     /// The vectors with which `inproc` computes so.
     pub(super) fn isa(self) -> Result<Isa, DeviceError> {
         match self {
-            Self::Own => Ok(Isa::detect()),
+            Self::Own => Isa::available().last().ok_or_else(|| DeviceError::Unavailable {
+                device: "inproc",
+                reason: "this program was built for a newer processor than this one".to_owned(),
+                remedy: "build it here, or with HEXFLASH_VECTORS=all, which gives a program for all \
+                         processors"
+                    .to_owned(),
+            }),
             #[cfg(feature = "qf32")]
             Self::Qf32 => Ok(Isa::Qf32),
             #[cfg(not(feature = "qf32"))]

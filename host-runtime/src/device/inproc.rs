@@ -11,11 +11,10 @@ use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
-use hexflash_dsp::platform::host::{
-    HostPlatform, SessionError, Workers, kernel_thread, processors, run_session,
-};
+use hexflash_dsp::platform::host::{HostPlatform, kernel_thread, processors};
 use hexflash_dsp::pool::MAX_WORKERS;
 use hexflash_dsp::program::Arena;
+use hexflash_dsp::serve::host::{SessionError, Workers, run_session};
 use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::IntoBytes;
 

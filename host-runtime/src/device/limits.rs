@@ -59,6 +59,27 @@ impl Chip {
     pub fn for_arch(arch: u32) -> Self {
         CHIPS.into_iter().rfind(|chip| chip.arch <= arch).unwrap_or(CHIPS[0])
     }
+
+    /// File name of the library that the DSP loads: `libhexflash_skel_v73.so`.
+    pub fn skel(self) -> String {
+        format!("libhexflash_skel_{}.so", self.name)
+    }
+
+    /// File name of the library without IEEE arithmetic of HVX, which a DSP gets that does not execute that:
+    /// `libhexflash_skel_v73_plain.so`. From v79 on there is none, as no library has it.
+    pub fn plain_skel(self) -> String {
+        format!("libhexflash_skel_{}_plain.so", self.name)
+    }
+}
+
+/// The version of the DSP that device `htp` runs on, as the vendor's library gives it: 0x73. No session is
+/// opened.
+///
+/// # Errors
+/// There is no such library, or the version cannot be asked for.
+#[cfg(unix)]
+pub fn htp_version(options: &DeviceOptions) -> Result<u32, DeviceError> {
+    super::htp::arch(options)
 }
 
 /// What each session of a device can map: as the options say, else as its version can; `None` where

@@ -23,8 +23,6 @@ pub unsafe trait Memory: Any + Send + Sync {
     }
     /// Whether the memory may be written.
     fn writable(&self) -> bool;
-    /// Takes note that the host has written `bytes` bytes at `offset`, for devices that must be told.
-    fn written(&self, _offset: usize, _bytes: usize) {}
 }
 
 /// Bytes of a large page, on most systems.
@@ -182,7 +180,6 @@ impl SharedMemory {
         unsafe {
             std::ptr::copy_nonoverlapping(data.as_ptr(), self.0.base().as_ptr().add(offset), data.len());
         }
-        self.0.written(offset, data.len());
     }
 
     /// Copies `data.len()` bytes out from `offset`.
@@ -198,15 +195,9 @@ impl SharedMemory {
         }
     }
 
-    /// Address of the first byte, for programs that use the memory in place. They must tell of what they
-    /// write: see [`announce`](Self::announce).
+    /// Address of the first byte, for who uses the memory in place.
     pub fn base(&self) -> NonNull<u8> {
         self.0.base()
-    }
-
-    /// Takes note that `bytes` bytes at `offset` may have been written in place.
-    pub fn announce(&self, offset: usize, bytes: usize) {
-        self.0.written(offset, bytes);
     }
 
     /// The memory itself.

@@ -17,6 +17,7 @@ mod slots;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hexflash_abi::forms::{Given, Operands};
 use hexflash_abi::message::{Load, Message, PingInfo, Response};
 use hexflash_abi::{BufferId, ProgramId, Seq};
 
@@ -27,6 +28,8 @@ pub use arch::Arch;
 pub use error::DeviceError;
 pub use float::Float;
 pub use hexflash_abi::message::MatrixUnit;
+#[cfg(unix)]
+pub use limits::htp_version;
 pub use limits::{CHIPS, Chip, SessionLimits, session_limits};
 pub use memory::{Memory, SharedMemory, Source};
 pub use sessions::{DeviceSession, SplitDevice};
@@ -109,6 +112,21 @@ pub trait Device: Send {
     /// # Errors
     /// No memory, no free buffer id, or a refusal of the device.
     fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError>;
+
+    /// Allocates memory as [`allocate`](Self::allocate) does, with contents that programs only read: they are
+    /// there before the device maps it, so that no cache of the device holds what was there before.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    fn allocate_filled(
+        &mut self,
+        bytes: u64,
+        fill: &mut dyn FnMut(&SharedMemory),
+    ) -> Result<Buffer, DeviceError> {
+        let buffer = self.allocate(bytes)?;
+        fill(&buffer.memory);
+        Ok(buffer)
+    }
 
     /// Maps bytes that the host already has, for reading only: weights.
     ///
@@ -193,6 +211,21 @@ pub trait Device: Send {
     /// When the host sees what programs keep on the device from one step to the next, and may write it.
     fn kept_access(&self) -> KeptAccess {
         KeptAccess::Always
+    }
+
+    /// The version of the Hexagon whose code it executes, as the vendor's library gives it: 0x73; `None`
+    /// where it executes that of another processor, or code without HVX float.
+    fn hexagon(&self) -> Option<u32> {
+        None
+    }
+
+    /// Executes a form of float instruction; `None` where its code has no such form.
+    ///
+    /// # Errors
+    /// The session is gone, perhaps over this.
+    fn form(&mut self, operands: &Operands) -> Result<Option<Given>, DeviceError> {
+        let _ = operands;
+        Ok(None)
     }
 
     /// How long a step may take before the device counts as hung.

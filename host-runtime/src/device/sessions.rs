@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hexflash_abi::forms::{Given, Operands};
 use hexflash_abi::message::{Load, MatrixUnit, Message, Response};
 use hexflash_abi::{BufferId, ProgramId, Seq};
 
@@ -184,6 +185,14 @@ impl<D: DeviceSession> Device for SplitDevice<D> {
         &self.info
     }
 
+    fn allocate_filled(
+        &mut self,
+        bytes: u64,
+        fill: &mut dyn FnMut(&SharedMemory),
+    ) -> Result<Buffer, DeviceError> {
+        self.map(SessionSet::all(self.all.len()), |session| session.allocate_filled(bytes, fill))
+    }
+
     fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
         self.allocate_in(SessionSet::all(self.all.len()), bytes)
     }
@@ -270,6 +279,14 @@ impl<D: DeviceSession> Device for SplitDevice<D> {
             // What one session writes back would drop lines of the others that have the same memory.
             (KeptAccess::AfterRun | KeptAccess::Never, _) => KeptAccess::Never,
         }
+    }
+
+    fn hexagon(&self) -> Option<u32> {
+        self.all[0].hexagon()
+    }
+
+    fn form(&mut self, operands: &Operands) -> Result<Option<Given>, DeviceError> {
+        self.all[0].form(operands)
     }
 
     fn patience(&self) -> Duration {

@@ -1,9 +1,11 @@
 //! Why a generation cannot go on.
 
-use super::MAX_RETRIES;
 use crate::engine::EngineError;
 use crate::sampler::SamplerError;
 use crate::tokenizer::TokenizerError;
+
+/// Restarts in a row without a token in between, after which a device counts as broken.
+pub const MAX_RETRIES: u32 = 3;
 
 /// A generation cannot go on.
 #[derive(Debug, thiserror::Error)]

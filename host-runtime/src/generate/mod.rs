@@ -49,9 +49,8 @@ use crate::speculation::{Choice, DraftRoom, Speculation};
 use crate::tokenizer::Tokenizer;
 use checked::BlockCheck;
 use emit::Emitter;
-pub use error::GenerateError;
+pub use error::{GenerateError, MAX_RETRIES};
 pub use request::{Limits, Request};
-pub use retries::MAX_RETRIES;
 use retries::{Recovery, Retries};
 use rounds::RoundState;
 pub use stats::{Finish, Generated, Stats, TokenOrigin};
@@ -131,6 +130,16 @@ struct ContextSpan {
 }
 
 /// What the next step does.
+///
+/// ```text
+/// Prompt --last piece--> First --a token--> Next --a plain step: a token--+
+///   ^  |                                    ^ ^ ^                         |
+///   +--+ a piece                            | | +-------------------------+
+///                                           | +--all compared-- Checking <--a block was drafted and verified
+///                                           +--halted, or finished-- Rounds <--rounds were begun
+///
+/// Any of them --stop, budget, full context, cancelled, failure--> Over
+/// ```
 enum Phase {
     /// Runs a piece of the prompt.
     Prompt,
@@ -411,6 +420,8 @@ impl Generation {
     fn next_token(&mut self, sequence: &mut Sequence<'_>) -> Result<Option<Progress>, GenerateError> {
         let before = self.out.tokens().len();
         let (phase, finish) = match std::mem::replace(&mut self.phase, Phase::Next) {
+            // Whoever wants no token wants the prompt in the context.
+            Phase::First if self.out.left() == Some(0) => (Phase::Next, Some(Finish::Length)),
             // The last piece of a prompt has led to this token, also if it was cancelled meanwhile.
             Phase::First => (Phase::Next, self.emit()?),
             Phase::Next => self.choose_way(sequence)?,

@@ -10,7 +10,7 @@ use crate::speculation::Speculation;
 /// When to stop. By default only the model and the context end a text.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// Tokens to generate at most; `None` until the context is full.
+    /// Tokens to generate at most; `None` until the context is full. With 0 the prompt is read, and no more.
     pub max_tokens: Option<usize>,
     /// Texts that end the generation; they are not part of the output.
     pub stop: Vec<String>,

@@ -1,10 +1,7 @@
 //! How often a lost device is started again in the course of a generation.
 
-use super::GenerateError;
+use super::error::{GenerateError, MAX_RETRIES};
 use crate::engine::{EngineError, Sequence};
-
-/// Restarts in a row without a token in between, after which a device counts as broken.
-pub const MAX_RETRIES: u32 = 3;
 
 /// What became of a lost device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,7 +77,7 @@ pub fn step_together(
             Err(error) => on_event(i, generation.report(&mut sequence, Err(error))),
         }
     }
-    divide(&mut shares, room, engine.batch as usize);
+    divide(&mut shares, room, engine.batch() as usize);
 
     let Some(first) = shares.iter().position(|share| !matches!(share, Share::Nothing)) else { return };
     let start = Instant::now();

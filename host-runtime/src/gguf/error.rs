@@ -232,6 +232,16 @@ pub enum Cause {
 /// Longest name quoted whole, in characters; hostile names run to kilobytes.
 const QUOTED_CHARS: usize = 200;
 
+/// Whether a character does something to a line of text rather than being seen in it: controls, line and
+/// paragraph separators, and marks that change the direction of what follows.
+pub fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
 /// Text from a file or path, kept to one line: control characters escaped, long text cut.
 pub struct Clean<'a>(pub &'a str);
 
@@ -239,11 +249,7 @@ impl fmt::Display for Clean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut chars = self.0.chars();
         for c in chars.by_ref().take(QUOTED_CHARS) {
-            // Besides controls: line and paragraph separators break lines, and bidirectional marks reorder
-            // them.
-            let breaks =
-                matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            if c.is_control() || breaks { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+            if acts(c) { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
         }
         if chars.next().is_some() { f.write_str("...") } else { Ok(()) }
     }

@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::positioned;
 
-pub use error::{Cause, Clean, FilePart, GgufError, Lookalike};
+pub use error::{Cause, Clean, FilePart, GgufError, Lookalike, acts};
 pub use meta::Metadata;
 pub use shards::ShardName;
 pub use tensor::TensorInfo;

@@ -9,6 +9,7 @@ use super::error::ModelError;
 use super::graph::Graph;
 use super::kept::KeptPlanner;
 use super::keys::{Keys, LIMIT, MAX_BLOCKS};
+use super::scales::Scales;
 use super::scope::{EMBEDDING, HEAD, Scope, layer_of};
 use super::split::{EmbeddingReaders, Split};
 use super::tensors::{WeightPlan, WeightPlanner};
@@ -32,16 +33,14 @@ pub struct Decoder {
     pub n_ctx_train: u32,
     /// Added to the mean of squares in the norm before the LM head.
     pub rms_eps: f32,
-    /// Factor on embeddings where they enter the trunk.
-    pub embedding_scale: f32,
+    /// Factors on embeddings and logits.
+    pub scales: Scales,
     /// Name of the weight of the norm before the LM head.
     pub output_norm: &'static str,
     /// The layers of the trunk.
     pub layers: Vec<Layer>,
     /// What each layer gets of a token besides the stream, in architectures that have it.
     pub per_layer: Option<PerLayer>,
-    /// Bound of logits; 0 for none.
-    pub logit_cap: f32,
     /// Layers of multi-token prediction behind the trunk, which have no part in the text.
     pub n_mtp: u32,
     /// Whether the LM head is the embedding.
@@ -61,15 +60,13 @@ pub(super) struct Common {
     pub n_ctx_train: u32,
     /// Added to the mean of squares in every RMS norm.
     pub rms_eps: f32,
-    /// Factor on embeddings where they enter the trunk: 1, unless the architecture sets it.
-    pub embedding_scale: f32,
+    /// Factors on embeddings and logits: none, unless the architecture sets them.
+    pub scales: Scales,
     /// Name of the weight of the norm before the LM head: `output_norm.weight`, unless the architecture sets
     /// it.
     pub output_norm: &'static str,
     /// What each layer gets of a token besides the stream: nothing, unless the architecture sets it.
     pub per_layer: Option<PerLayer>,
-    /// Bound of logits: 0 for none, unless the architecture sets it.
-    pub logit_cap: f32,
     /// Whether no model of the architecture has the embedding for its LM head: then a file without a head is
     /// not whole.
     pub never_tied: bool,
@@ -95,10 +92,9 @@ impl Common {
             n_mtp,
             n_ctx_train,
             rms_eps,
-            embedding_scale: 1.0,
+            scales: Scales::NONE,
             output_norm: OUTPUT_NORM,
             per_layer: None,
-            logit_cap: 0.0,
             never_tied: false,
         })
     }
@@ -131,17 +127,7 @@ impl Decoder {
             rows,
             limit: LIMIT,
         })?;
-        let Common {
-            n_embd,
-            n_mtp,
-            n_ctx_train,
-            rms_eps,
-            embedding_scale,
-            output_norm,
-            per_layer,
-            logit_cap,
-            ..
-        } = common;
+        let Common { n_embd, n_mtp, n_ctx_train, rms_eps, scales, output_norm, per_layer, .. } = common;
         let tied = gguf.tensor(HEAD).is_none() && !common.never_tied;
         let arch = arch.to_owned();
         Ok(Self {
@@ -150,11 +136,10 @@ impl Decoder {
             n_vocab,
             n_ctx_train,
             rms_eps,
-            embedding_scale,
+            scales,
             output_norm,
             layers,
             per_layer,
-            logit_cap,
             n_mtp,
             tied,
         })
@@ -321,8 +306,8 @@ impl Decoder {
         });
         let x = x.unwrap_or(stream);
         g.rec.op(op, &src, x);
-        if layer == 0 && self.embedding_scale != 1.0 {
-            g.scale(x, self.embedding_scale);
+        if layer == 0 {
+            self.scales.embed(g, x);
         }
         self.show(g, layer, x, taps.host);
         x
@@ -344,9 +329,7 @@ impl Decoder {
     pub(super) fn logits(&self, g: &mut Graph<'_>, x: Tensor, logits: Tensor, best: Tensor) {
         let x = g.rms_norm(x, self.output_norm, self.rms_eps);
         g.linear_into(x, self.head(), logits);
-        if self.logit_cap > 0.0 {
-            g.cap(logits, self.logit_cap);
-        }
+        self.scales.finish(g, logits);
         g.rec.op(Op::Argmax, &[logits], best);
     }
 }
@@ -370,17 +353,16 @@ mod tests {
     const WIDTH: u32 = 32;
 
     /// The ops of a trunk without layers, whose output the host reads.
-    fn trunk(gguf: &Gguf, embedding_scale: f32) -> Vec<Op> {
+    fn trunk(gguf: &Gguf, embedding: f32) -> Vec<Op> {
         let common = Common {
             n_embd: WIDTH,
             n_layer: 0,
             n_mtp: 0,
             n_ctx_train: 8,
             rms_eps: 1e-6,
-            embedding_scale,
+            scales: Scales { embedding, ..Scales::NONE },
             output_norm: OUTPUT_NORM,
             per_layer: None,
-            logit_cap: 0.0,
             never_tied: false,
         };
         let model = Decoder::new(gguf, "empty", common, Vec::new()).unwrap();

@@ -110,11 +110,28 @@ impl<'g> Keys<'g> {
         counts.into_iter().map(|n| self.bounded(name, n)).collect()
     }
 
-    /// The bound of logits; 0 for none.
-    pub(super) fn logit_cap(&self) -> Result<f32, ModelError> {
-        let name = "final_logit_softcapping";
-        let cap = self.finite(name, 0.0)?;
+    /// A bound of logits, of the model's or of attention's; 0 for none.
+    pub(super) fn cap(&self, name: &str, default: f32) -> Result<f32, ModelError> {
+        let cap = self.finite(name, default)?;
         if cap >= 0.0 { Ok(cap) } else { Err(self.bad(name, cap, "at least 0")) }
+    }
+
+    /// A factor that models of the architecture may have: `default` where the file says 0 or nothing, as in
+    /// llama.cpp.
+    pub(super) fn scale(&self, name: &str, default: f32) -> Result<f32, ModelError> {
+        match self.finite(name, 0.0)? {
+            0.0 => Ok(default),
+            scale if scale > 0.0 => Ok(scale),
+            scale => Err(self.bad(name, scale, "at least 0")),
+        }
+    }
+
+    /// The inverse of a number that the file must name, and that values are divided by.
+    pub(super) fn inverse(&self, name: &str) -> Result<f32, ModelError> {
+        let divisor = self.meta().require_f32(&self.key(name))?;
+        let scale = 1.0 / divisor;
+        let sound = scale.is_finite() && scale > 0.0;
+        if sound { Ok(scale) } else { Err(self.bad(name, divisor, "a positive number")) }
     }
 
     pub(super) fn context_length(&self) -> Result<u32, ModelError> {

@@ -220,6 +220,33 @@ impl<'g> WeightPlanner<'g> {
         Ok(())
     }
 
+    /// A matrix of `k` columns whose rows are those of several, of so many rows each: the projection `name`.
+    ///
+    /// # Errors
+    /// The matrix is missing or has another shape.
+    pub(super) fn split(
+        &mut self,
+        scope: Scope,
+        name: &str,
+        k: u32,
+        source: &str,
+        rows: &[u32],
+    ) -> Result<(), ModelError> {
+        self.project(scope, name, k, &[(source, rows.iter().sum())])?;
+        let name = scope.label(name);
+        if let Some(Projection { outputs }) = self.plan.projections.get_mut(&name)
+            && let Some((label, ..)) = outputs.pop()
+        {
+            let mut at = 0;
+            outputs.extend(rows.iter().map(|&rows| {
+                let first = at;
+                at += rows;
+                (label.clone(), first, rows)
+            }));
+        }
+        Ok(())
+    }
+
     /// Matrices of `k` columns that read the same activations, with the rows of each: the projection `name`.
     ///
     /// # Errors

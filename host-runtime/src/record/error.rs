@@ -3,7 +3,7 @@
 use hexflash_abi::op::Explained;
 use hexflash_abi::{DType, Fault};
 
-use super::Site;
+use super::site::Site;
 use crate::setting::Setting;
 
 /// A program that cannot be recorded.

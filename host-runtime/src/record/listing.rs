@@ -8,10 +8,12 @@ use hexflash_abi::op::{Dst, Operand, OperandSpec, Src, get_rows, kv_append, set_
 use hexflash_abi::program::{OpDesc, TensorDesc, TensorFlags};
 use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, DType, Fault, Op, TensorIndex};
-use hexflash_dsp::kernels;
 use hexflash_dsp::plan::{OpShapes, Resources};
+use hexflash_dsp::table;
 
-use super::{Home, Homes, RecordError, Recorded, Tensor};
+use super::error::RecordError;
+use super::recorded::{Homes, Recorded};
+use super::tensor::{Home, Tensor};
 
 /// A recorded program, in words and numbers.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -104,7 +106,7 @@ impl Recorded {
     ) -> Result<Listing, RecordError> {
         let mut ops: Vec<OpLine> = Vec::with_capacity(self.ops());
         let mut tensors = 0;
-        for session in (0..crate::device::MAX_SESSIONS).filter(|&session| self.runs_in(session)) {
+        for session in (0..super::placement::MAX_SESSIONS).filter(|&session| self.runs_in(session)) {
             let parts = self.assemble(session, homes)?;
             let program = parts.program();
             let named = |fault: Fault| {
@@ -154,7 +156,7 @@ impl<B: Fn(BufferId) -> Option<(String, BufferInfo)>> Lister<'_, B> {
         let unknown = Fault::new(hexflash_abi::ErrorCode::UnknownOp, desc.opcode.into());
         let op = Op::parse(desc.opcode).ok_or(unknown)?;
         let spec = op.spec();
-        let plan = kernels::plan(op, &OpShapes::of(&self.program, desc, resources))?;
+        let plan = table::plan(op, &OpShapes::of(&self.program, desc, resources))?;
         let inputs = spec.src.iter().enumerate().map(|(i, spec)| (Src::at(i).number(), spec, desc.src[i]));
         let outputs = spec.dst.iter().enumerate().map(|(i, spec)| (Dst::at(i).number(), spec, desc.dst[i]));
         let (mut operands, mut weight_bytes, mut data_bytes) = (Vec::new(), 0, 0);

@@ -16,13 +16,14 @@ mod placement;
 mod planner;
 mod recorded;
 mod site;
+mod tensor;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use hexflash_abi::program::{NO_TOKEN_AXIS, Numerics, OpDesc, PARTS, TensorDesc, TensorFlags};
 use hexflash_abi::{BufferId, DType, Op, TensorIndex};
-use hexflash_dsp::kernels::mul_mat::{has_hmx_kernel, prefers_hmx, rows_of_expert};
+use hexflash_dsp::kernels::products::mul_mat::{has_hmx_kernel, prefers_hmx, rows_of_expert};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 pub use error::RecordError;
@@ -32,29 +33,8 @@ use planner::{ActivationLayout, Lifetime};
 pub use recorded::{Homes, Recorded};
 use recorded::{Place, Role, Users, operands};
 pub use site::Site;
-
-/// A tensor of the program under construction: shape and strides as recorded, memory decided later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tensor(usize);
-
-/// Where a tensor's bytes come from.
-#[derive(Clone, Copy, Debug)]
-enum Home {
-    /// A persistent buffer.
-    Buffer(BufferId),
-    /// Activation number, by order of creation; offsets are relative to it.
-    Activation(usize),
-    /// The activations' buffer, behind the activations.
-    Kept,
-}
-
-/// What the recorder knows of a tensor.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    home: Home,
-    desc: TensorDesc,
-    dtype: DType,
-}
+pub use tensor::Tensor;
+use tensor::{Entry, Home};
 
 /// A tensor of `ne` elements without gaps, at the start of its buffer.
 ///

@@ -9,8 +9,10 @@ use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, TensorIndex};
 use zerocopy::IntoBytes;
 
-use super::SessionSet;
-use super::{Entry, Home, RecordError, Site, Tensor};
+use super::error::RecordError;
+use super::placement::SessionSet;
+use super::site::Site;
+use super::tensor::{Entry, Home, Tensor};
 
 /// A recorded program: its block, and the activation memory it needs.
 #[derive(Clone, Debug)]
@@ -56,11 +58,11 @@ impl Users {
 
     /// What a session must do to its caches: as if the host had written what sessions before it did, and
     /// would read what this one does. That holds for the last one, too: a line that it kept would overwrite
-    /// what the first one writes next.
+    /// what the first one writes next. What a session's cache holds of a tensor that it writes is as old.
     fn flags(&self, session: usize, role: Role) -> TensorFlags {
         match role {
             Role::Source if self.written.iter().any(|other| other < session) => TensorFlags::HOST_WRITES,
-            Role::Destination if self.handed_over() => TensorFlags::HOST_READS,
+            Role::Destination if self.handed_over() => TensorFlags::HOST_READS | TensorFlags::HOST_WRITES,
             _ => TensorFlags::empty(),
         }
     }
@@ -148,11 +150,28 @@ impl Recorded {
         homes: &Homes,
         buffer: impl Fn(BufferId) -> Option<BufferInfo>,
     ) -> Result<Vec<u8>, RecordError> {
-        let parts = self.assemble(session, homes)?;
+        self.block_named(session, homes, buffer, |id| id)
+    }
+
+    /// The block with the device's own name for each buffer: see [`block`](Self::block).
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn block_named(
+        &self,
+        session: usize,
+        homes: &Homes,
+        buffer: impl Fn(BufferId) -> Option<BufferInfo>,
+        name: impl Fn(BufferId) -> BufferId,
+    ) -> Result<Vec<u8>, RecordError> {
+        let mut parts = self.assemble(session, homes)?;
         parts.program().check(buffer).map_err(|fault| {
             let site = self.sites(session).get(fault.op.0 as usize).cloned();
             RecordError::Invalid { site, fault }
         })?;
+        for named in &mut parts.buffers {
+            named.buffer = name(named.buffer);
+        }
         let Parts { header, buffers, tensors, ops, .. } = &parts;
         Ok([header.as_bytes(), buffers.as_bytes(), tensors.as_bytes(), ops.as_bytes()].concat())
     }

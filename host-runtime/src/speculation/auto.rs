@@ -24,11 +24,10 @@
 
 use std::time::Duration;
 
-use super::By;
+use super::choice::{By, Choice};
 use super::cost::Costs;
 use super::hashed_history::HashedHistory;
 use super::hosts::Offer;
-use super::length::Choice;
 use super::odds::Odds;
 use super::shared::SharedCosts;
 use super::tuning::TUNING;

@@ -1,7 +1,8 @@
 //! Drafters on the host: what they guess next, and the best of it.
 
+use super::drafter::Drafter;
+use super::guess::Guess;
 use super::odds::Odds;
-use super::{Drafter, Guess};
 
 /// A drafter and what is known of its drafts.
 struct HostDrafter {

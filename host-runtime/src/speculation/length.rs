@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::By;
 use super::auto::Auto;
+use super::choice::{By, Choice};
 use super::hosts::Offer;
 
 /// The number of tokens to draft per round.
@@ -13,18 +13,6 @@ pub enum DraftLength {
     Fixed(u32),
     /// As many as the measured acceptance and the measured costs say, or none.
     Auto,
-}
-
-/// What to do next while there are no drafts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// A plain step.
-    Plain,
-    /// Draft this many tokens with the draft model. [`Lengths::take`] then says how many of them to verify;
-    /// where that was asked, it is this number.
-    Draft(u32),
-    /// Verify so many tokens that a drafter on the host has guessed.
-    Guess(u32),
 }
 
 /// Chooses lengths over a session.

@@ -1,7 +1,9 @@
 //! Speculation: where drafts come from, how many to make, and statistics of what became of them.
 
 mod auto;
+mod choice;
 mod cost;
+mod drafter;
 mod guess;
 mod hashed_history;
 mod hosts;
@@ -15,74 +17,15 @@ mod tuning;
 
 use std::time::Duration;
 
+pub use choice::Choice;
+pub(crate) use choice::{By, DraftRoom};
+pub use drafter::{DraftSource, Drafter};
 pub use guess::Guess;
 use hosts::{HostDrafters, Offer};
-pub use length::{Choice, DraftLength, Lengths};
+pub use length::{DraftLength, Lengths};
 pub use ngram::NGram;
 pub use ngram_mod::{NGramMod, NGramPool};
 pub use stats::SpecStats;
-
-/// Guesses tokens without a model. It is `Send`, because its generation may be stepped on any thread.
-pub trait Drafter: Send {
-    /// Another text begins.
-    fn begin(&mut self) {}
-
-    /// Reads `text`, which is the prompt and all tokens generated so far. It is called when a text ends; a
-    /// drafter that only looks at the text from which it [drafts](Self::draft) has no use for it.
-    fn learn(&mut self, _text: &[u32]) {}
-
-    /// Appends to `out` up to `most` tokens that may follow `text`, the prompt and all tokens generated so
-    /// far. Only tokens that were rejected may be missing of what it was shown before.
-    fn draft(&mut self, text: &[u32], most: usize, out: &mut Guess);
-}
-
-/// Where drafts come from.
-pub enum DraftSource {
-    /// There are no drafts: plain decoding.
-    None,
-    /// The engine's draft model.
-    Model,
-    /// A drafter on the host.
-    Host(Box<dyn Drafter>),
-    /// Several drafters. For each block the one is chosen whose drafts are worth most, by what became of
-    /// earlier ones in this text, and by what they cost.
-    Several {
-        /// Whether the engine's draft model is one of them.
-        model: bool,
-        /// Those on the host.
-        hosts: Vec<Box<dyn Drafter>>,
-    },
-}
-
-impl DraftSource {
-    /// Whether the engine's draft model drafts, and who on the host.
-    fn parties(self) -> (bool, Vec<Box<dyn Drafter>>) {
-        match self {
-            Self::None => (false, Vec::new()),
-            Self::Model => (true, Vec::new()),
-            Self::Host(drafter) => (false, vec![drafter]),
-            Self::Several { model, hosts } => (model, hosts),
-        }
-    }
-}
-
-/// Who made the drafts of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    /// The engine's draft model.
-    Model,
-    /// A drafter on the host.
-    Host,
-}
-
-/// The most drafts that can be of use now.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DraftRoom {
-    /// From the engine's draft model.
-    pub model: u32,
-    /// From drafters on the host.
-    pub hosts: u32,
-}
 
 /// The state of speculation over one generation or several.
 pub struct Speculation {

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::{Drafter, Guess};
+use super::drafter::Drafter;
+use super::guess::Guess;
 
 /// Longest suffix that is looked for, in tokens.
 const LONGEST: usize = 8;

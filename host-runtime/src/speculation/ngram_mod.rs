@@ -7,7 +7,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Drafter, Guess};
+use super::drafter::Drafter;
+use super::guess::Guess;
 
 /// Numbers of last tokens, the longest first. Fewer than three predict hardly anything, and more than twelve
 /// are known only where eight are as well.

@@ -74,6 +74,7 @@ const NAMES: &[(PreTokenizer, &[&str])] = &[
     (rules(Words::Default, false, false), &["default"]),
     (rules(Words::DeepSeekCoder, false, false), &["deepseek-coder"]),
     (rules(Words::DeepSeek3, false, false), &["deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"]),
+    (rules(Words::Spark, false, false), &["spark2_5"]),
     (rules(Words::Bloom, false, false), &["bloom", "gpt3-finnish", "poro-chat"]),
     (rules(Words::Viking, false, false), &["viking"]),
     (GEMMA4, &["gemma4"]),

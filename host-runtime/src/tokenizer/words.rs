@@ -20,6 +20,12 @@ const DEEPSEEK3: &str = concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"##,
     r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
+/// Spark's words without digits and Chinese: as DeepSeek-V3's, but no line break belongs to punctuation, and
+/// each is a word.
+const SPARK: &str = concat!(
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"##,
+    r" ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
+);
 /// Chinese characters, and the syllables that Japanese adds to them, as a class.
 const HAN_AND_KANA: &str = r"\x{4e00}-\x{9fa5}\x{3040}-\x{30ff}";
 /// What DeepSeek-Coder has in the place of Chinese and Korean, as a class: most scripts from U+0800 on.
@@ -57,6 +63,8 @@ pub(super) enum Words {
     DeepSeekCoder,
     /// DeepSeek-V3: digits in groups of up to three, then runs of Chinese.
     DeepSeek3,
+    /// Spark: as DeepSeek-V3, with digits and line breaks one by one.
+    Spark,
     /// BLOOM and Poro: sentences are cut at their punctuation, and at blanks.
     Bloom,
     /// Viking: as BLOOM, with digits one by one.
@@ -147,6 +155,10 @@ impl Words {
                 singles(r"\p{N}"),
             ],
             Self::DeepSeek3 => vec![matches(r"\p{N}{1,3}"), runs(HAN_AND_KANA), matches(DEEPSEEK3)],
+            Self::Spark => {
+                let digits = singles(r"\p{N}");
+                vec![matches(r"\p{N}{1,3}"), runs(HAN_AND_KANA), matches(SPARK), digits]
+            }
             Self::Bloom => vec![matches(BLOOM)],
             Self::Viking => vec![matches(BLOOM), singles(r"\p{N}")],
             Self::Lines => vec![runs(r"\n")],
@@ -280,6 +292,13 @@ mod tests {
         let words = ["I", "'ll", " SAY", "'", "LL", " ", " 12345", ";", "\n\n ", " x", " \n"];
         assert_eq!(split(Words::Gpt2, text), words);
         assert_eq!(split(Words::Gpt2, "a\nb"), ["a", "\n", "b"], "a line break is no part of a word");
+    }
+
+    #[test]
+    fn spark_cuts_digits_and_line_breaks_one_by_one() {
+        let words = ["a", " ", "1", "2", "3", "!", "\n", "\n", "中文", ".b"];
+        assert_eq!(split(Words::Spark, "a 123!\n\n中文.b"), words);
+        assert_eq!(split(Words::DeepSeek3, "a 123!\n\nb"), ["a", " ", "123", "!\n\n", "b"]);
     }
 
     #[test]

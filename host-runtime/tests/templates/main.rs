@@ -2,6 +2,7 @@
 //! an error of one line.
 
 mod hostile;
+mod public;
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

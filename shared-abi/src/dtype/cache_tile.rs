@@ -21,7 +21,7 @@
 //!   whose own g is 0. Here a is the *axis* of the head, integers from -8 to 7. The head's first strips have
 //!   it in the place of h, which is 0 for their keys: bits 0 to 3 of word r of strip i are those of dimension
 //!   64 i + r, bits 4 to 7 those of dimension 64 i + 32 + r ([`q4_r_axis_strips`]). What the cache holds is
-//!   not the vectors of the head themselves but their rotations; see `kernels/flash_attn/format/q4_r.rs` of
+//!   not the vectors of the head themselves but their rotations; see `flash_attn/format/q4_r.rs` of
 //!   the DSP side.
 //!
 //! A scale per head would need only half a vector as f16. A strip is made of whole vectors, though, so that

@@ -82,7 +82,8 @@ impl DType {
         }
     }
 
-    /// What rows of a row-major type are made of; `None` for tiled types and activation rows.
+    /// The elements or blocks that rows of a row-major type are made of; `None` for tiled types and
+    /// activation rows.
     pub const fn row_block(self) -> Option<RowBlock> {
         match (self, self.element_bytes()) {
             (Self::Q8_0, _) => Some(RowBlock { values: 32, bytes: 2 + 32, align: 2 }),
@@ -101,8 +102,8 @@ impl DType {
     }
 }
 
-/// What rows of a type are made of: elements, or blocks that several values share. Blocks of a row are
-/// adjacent, and rows are whole blocks.
+/// A part of a row: an element, or a block of values that share a scale. Blocks of a row are adjacent, and
+/// rows are whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowBlock {
     /// Values of a block.

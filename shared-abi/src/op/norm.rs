@@ -30,7 +30,7 @@ params! {
 
 pub(super) const RMS: OpSpec = OpSpec::new(RMS_SRC, DST, check).params(Norm::FIELDS).in_place(&[X]);
 pub(super) const L2: OpSpec = OpSpec::new(X_ALONE, DST, check).params(Norm::FIELDS).in_place(&[X]);
-/// What models call a layer norm, without its weights: ggml's NORM.
+/// The layer norm of models, without its weights: ggml's NORM.
 pub(super) const LAYER: OpSpec = L2;
 
 fn check(o: &Operands<'_>) -> Result<(), Fault> {

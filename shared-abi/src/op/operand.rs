@@ -22,7 +22,7 @@ impl Src {
         Self(place as u8)
     }
 
-    /// Its place.
+    /// The operand's place.
     pub const fn place(self) -> usize {
         self.0 as usize
     }
@@ -35,7 +35,7 @@ impl Dst {
         Self(place as u8)
     }
 
-    /// Its place.
+    /// The operand's place.
     pub const fn place(self) -> usize {
         self.0 as usize
     }
@@ -46,7 +46,7 @@ pub trait Operand: Copy {
     /// The number under which faults speak of it.
     fn number(self) -> u32;
 
-    /// What belongs to it, of what belongs to the inputs and the outputs of an op.
+    /// The operand's own value, out of one value for each input and output of an op.
     fn of<T: Copy>(self, src: &[T; MAX_SRC], dst: &[T; MAX_DST]) -> T;
 }
 
@@ -87,7 +87,7 @@ pub enum Layout {
     TiledOrRows,
 }
 
-/// What an operand may be.
+/// The types and shapes that an operand may have.
 #[derive(Clone, Copy, Debug)]
 pub struct OperandSpec {
     /// Name in faults, messages and listings.
@@ -118,7 +118,7 @@ impl OperandSpec {
         Self { written: true, ..Self::input(name, types, layout) }
     }
 
-    /// The same, but the op can do without.
+    /// This operand, but the op can do without.
     pub(super) const fn optional(self) -> Self {
         Self { optional: true, ..self }
     }

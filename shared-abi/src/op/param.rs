@@ -3,11 +3,11 @@
 /// A field of a parameter struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The parameter's name.
     pub name: &'static str,
-    /// Its first word.
+    /// The parameter's first word.
     pub word: usize,
-    /// Its words.
+    /// The number of its words.
     pub words: usize,
 }
 

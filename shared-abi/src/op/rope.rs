@@ -60,6 +60,12 @@ params! {
         pub beta_slow: f32,
         /// Pairs per position row (time, height, width, extra) in the multi modes.
         pub sections: [u32; 4],
+        /// Growth of what is turned with the logarithm of its position p: it is also multiplied by
+        /// 1 + temperature * ln(1 + floor(p / temperature_span)). 0 for none; else whole heads are turned, by
+        /// one position.
+        pub temperature: f32,
+        /// Positions from one step of that growth to the next: at least 1, unless there is none.
+        pub temperature_span: u32,
     }
 }
 
@@ -90,6 +96,10 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
         let total = p.sections.iter().try_fold(0u32, |sum, &s| sum.checked_add(s));
         param(total.is_some_and(|t| (1..=x[0].n).contains(&t)), word!(Rope.sections))?;
     }
+    // What is not turned would not grow.
+    let grows = p.temperature > 0.0 && sections == 1 && x[0] == Len::fixed(p.n_dims);
+    param(p.temperature == 0.0 || p.temperature.is_finite() && grows, word!(Rope.temperature))?;
+    param(p.temperature == 0.0 || p.temperature_span > 0, word!(Rope.temperature_span))?;
     if let Some(positions) = o.optional(POSITIONS) {
         shape(positions == [x[2], Len::fixed(sections), Len::ONE, Len::ONE], POSITIONS)?;
     } else {

@@ -92,7 +92,7 @@ pub unsafe fn word<'m>(base: NonNull<u8>, at: usize) -> &'m AtomicU32 {
 /// Copies bytes to byte `at` of shared memory, a multiple of 4, in whole words.
 ///
 /// # Safety
-/// What [`word`] asks for holds of every word from `at` to `at + bytes.len()`.
+/// Each word from `at` to `at + bytes.len()` is as [`word`] asks.
 pub unsafe fn copy_in(base: NonNull<u8>, at: usize, bytes: &[u8]) {
     for (i, chunk) in bytes.chunks(4).enumerate() {
         let mut value = [0; 4];
@@ -107,7 +107,7 @@ pub unsafe fn copy_in(base: NonNull<u8>, at: usize, bytes: &[u8]) {
 /// Copies bytes from byte `at` of shared memory, a multiple of 4, in whole words.
 ///
 /// # Safety
-/// What [`word`] asks for holds of every word from `at` to `at + out.len()`.
+/// Each word from `at` to `at + out.len()` is as [`word`] asks.
 pub unsafe fn copy_out(base: NonNull<u8>, at: usize, out: &mut [u8]) {
     for (i, chunk) in out.chunks_mut(4).enumerate() {
         // SAFETY: the array has a word for every byte from `at` to `at + out.len()`, and `at + 4 * i` is a

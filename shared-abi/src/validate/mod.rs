@@ -22,7 +22,7 @@ use crate::registers::{Halt, REGISTER_COUNT, Register, StepRegisters};
 use crate::status::{ErrorCode, Fault};
 use crate::{ABI_VERSION, LAYOUT_HASH, MAGIC, TensorIndex};
 
-/// What validation must know of a mapped buffer.
+/// The facts about a mapped buffer that validation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferInfo {
     /// Bytes mapped.
@@ -38,9 +38,9 @@ pub struct Program<'a> {
     pub header: &'a ProgramHeader,
     /// The buffers it names.
     pub buffers: &'a [BufferRef],
-    /// Its tensors.
+    /// The program's tensors.
     pub tensors: &'a [TensorDesc],
-    /// Its ops, in order.
+    /// The program's ops, in order.
     pub ops: &'a [OpDesc],
 }
 

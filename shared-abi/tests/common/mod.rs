@@ -176,6 +176,8 @@ pub const ROPE: params::Rope = params::Rope {
     beta_fast: 32.0,
     beta_slow: 1.0,
     sections: [0; 4],
+    temperature: 0.0,
+    temperature_span: 0,
 };
 
 pub const FLASH: params::FlashAttn =

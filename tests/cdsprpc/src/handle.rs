@@ -1,6 +1,8 @@
 //! `remote_handle64_*`: libraries on the DSP, and calls of their methods.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hexflash_fastrpc::aee;
 use hexflash_fastrpc::frame::{Ask, Words};
@@ -8,7 +10,11 @@ use hexflash_fastrpc::frame::{Ask, Words};
 use crate::control::{CDSP, domain_of};
 use crate::plan;
 use crate::process::Process;
-use crate::state::{Handle, give, state, violation};
+use crate::state::{Handle, MESSAGES, give, state, violation};
+
+/// Methods of hexflash's library: what starts a session, and what takes a message.
+const START: u32 = 2;
+const RUN: u32 = 5;
 
 /// Bytes of an argument that is a buffer.
 #[derive(Clone, Copy)]
@@ -52,7 +58,8 @@ fn loadable(file: &str, arch: u32, skels: Option<&str>) -> bool {
     let version = file.strip_prefix("libhexflash_skel_v").and_then(|rest| rest.strip_suffix(".so"));
     let Some(version) = version else { return false };
     let there = skels.is_none_or(|skels| skels.split(',').any(|skel| skel == version));
-    there && u32::from_str_radix(version, 16).is_ok_and(|version| version <= arch)
+    let number = version.strip_suffix("_plain").unwrap_or(version);
+    there && u32::from_str_radix(number, 16).is_ok_and(|version| version <= arch)
 }
 
 /// Opens a library on the DSP; with the first, a process begins.
@@ -62,6 +69,8 @@ fn loadable(file: &str, arch: u32, skels: Option<&str>) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remote_handle64_open(uri: *const c_char, handle: *mut u64) -> i32 {
     plan!("remote_handle64_open");
+    let hang = state().config.number("hang-open").map(Duration::from_millis);
+    hang.into_iter().for_each(std::thread::sleep);
     // SAFETY: `uri` is a text that ends with 0 (the caller's contract).
     let Ok(uri) = (unsafe { CStr::from_ptr(uri) }).to_str() else { return aee::BAD_PARAMETER };
     let Some((file, session)) = parse(uri) else { return aee::BAD_PARAMETER };
@@ -153,6 +162,9 @@ fn find(handle: u64) -> Option<(std::sync::Arc<Process>, u64)> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remote_handle64_invoke(handle: u64, scalars: u32, args: *mut RemoteArg) -> i32 {
     plan!("remote_handle64_invoke");
+    if scalars >> 24 & 0x1f == RUN {
+        plan!("run");
+    }
     let Some((process, on_dsp)) = find(handle) else { return aee::BAD_PARAMETER };
     let method = scalars >> 24 & 0x1f;
     let (inputs, outputs) = ((scalars >> 16 & 0xff) as usize, (scalars >> 8 & 0xff) as usize);
@@ -172,7 +184,15 @@ pub unsafe extern "C" fn remote_handle64_invoke(handle: u64, scalars: u32, args:
     for i in inputs..inputs + outputs {
         words = words.number(buffer(i).bytes as u64);
     }
-    let Ok((code, mut answer)) = process.ask(Ask::Invoke, words) else { return aee::CONNECTION_RESET };
+    let asked = process.ask(Ask::Invoke, words);
+    if method == RUN {
+        MESSAGES.fetch_add(1, Ordering::SeqCst);
+    }
+    let Ok((mut code, mut answer)) = asked else { return aee::CONNECTION_RESET };
+    if method == START && state().config.text("forget") == Some("start") {
+        // As with some drivers, what a method gives is lost.
+        code = 0;
+    }
     if code == 0 {
         for i in inputs..inputs + outputs {
             let RemoteBuffer { data, bytes } = buffer(i);

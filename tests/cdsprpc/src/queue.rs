@@ -22,14 +22,10 @@ const MAX_QUEUES: u32 = 64;
 /// Longest sleep between two looks at whether the process lives.
 const LOOK: Duration = Duration::from_millis(50);
 const FOREVER: u32 = u32::MAX;
-/// Buffer flags: references are counted, which hexflash does not use; caches of both sides.
-const REFERENCE: u32 = 4 | 8;
-const CACHES: u32 = 0xf0;
 
 /// A queue.
 pub struct Queue {
     id: u64,
-    domain: i32,
     process: Arc<Process>,
     memory: Memory,
     /// Held by who writes, and by who reads.
@@ -88,8 +84,7 @@ pub unsafe extern "C" fn dspqueue_create(
     }
     process.add_queue(id, memory);
     let ends = [Mutex::new(()), Mutex::new(())];
-    let queue =
-        Queue { id, domain, process, memory, ends, reads: AtomicU64::new(0), _file: file, _mapped: mapped };
+    let queue = Queue { id, process, memory, ends, reads: AtomicU64::new(0), _file: file, _mapped: mapped };
     // SAFETY: `out` is null or valid for writing (the caller's contract).
     if unsafe { give(out, Box::into_raw(Box::new(queue))) } {
         state().queues += 1;
@@ -171,26 +166,14 @@ impl Queue {
         if flags != 0 || message.len() > MAX_MESSAGE as usize || buffers.len() > MAX_BUFFERS as usize {
             return aee::BAD_PARAMETER;
         }
-        let mut buffers = buffers.to_vec();
-        let locked = state();
-        let Some(session) = locked.sessions.get(&self.domain) else { return aee::BAD_STATE };
-        for buffer in &mut buffers {
-            let Some(&mapped) = session.maps.get(&(buffer.fd as i32)) else { return aee::NO_SUCH_MAP };
-            if buffer.flags & !(REFERENCE | CACHES) != 0 {
-                return aee::BAD_PARAMETER;
-            }
-            if buffer.size == 0 {
-                buffer.size = u32::try_from(mapped).unwrap_or(u32::MAX);
-            }
-            if u64::from(buffer.offset) + u64::from(buffer.size) > mapped as u64 {
-                return aee::BAD_PARAMETER;
-            }
+        if !buffers.is_empty() {
+            // Firmware looks in a table of memory that it has mapped itself. Libraries map all of hexflash's.
+            return aee::NO_SUCH_MAP;
         }
-        drop(locked);
         if self.process.is_dead() {
             return aee::CONNECTION_RESET;
         }
-        let packet = Packet { flags: USER_READY, buffers, message: message.to_vec() };
+        let packet = Packet { flags: USER_READY, buffers: Vec::new(), message: message.to_vec() };
         let ring = self.memory.ring(false);
         let _writer = self.ends[0].lock().unwrap_or_else(PoisonError::into_inner);
         match self.until(timeout_us, ring, false, || ring.send(&packet)) {

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hexflash::device::htp::{Htp, HtpOptions};
+use hexflash::device::htp::{Htp, HtpOptions, TransportChoice};
 use hexflash::device::{DeviceError, DeviceOptions};
 use libloading::os::unix::Library;
 use tempfile::TempDir;
@@ -26,10 +26,61 @@ pub fn built(name: &str) -> PathBuf {
     file.unwrap_or_else(|| panic!("{name} is not there: cargo build -p hexflash-cdsprpc"))
 }
 
+/// How messages reach the DSP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a queue that is imported without callbacks, which is usual.
+    Queue,
+    /// By one that the DSP imports with callbacks only.
+    Callbacks,
+    /// By calls.
+    Invoke,
+}
+
+impl Way {
+    /// The way of tests that name none: `HEXFLASH_HTP_WAY`, so that a run can try all of them on another.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn of_run() -> Self {
+        match std::env::var("HEXFLASH_HTP_WAY").as_deref() {
+            Err(_) | Ok("queue") => Self::Queue,
+            Ok("callbacks") => Self::Callbacks,
+            Ok("invoke") => Self::Invoke,
+            Ok(other) => panic!("HEXFLASH_HTP_WAY={other}: queue, callbacks or invoke"),
+        }
+    }
+
+    /// Words for the DSP's settings.
+    fn config(self) -> &'static str {
+        if self == Self::Callbacks { "callbacks=1" } else { "" }
+    }
+
+    /// Choice that the host is told, and its option.
+    fn transport(self) -> (TransportChoice, &'static str) {
+        match self {
+            Self::Queue | Self::Callbacks => (TransportChoice::Queue, "queue"),
+            Self::Invoke => (TransportChoice::Calls, "invoke"),
+        }
+    }
+}
+
+/// Whether messages go through a queue in this run, so that its calls are made.
+pub fn has_queue() -> bool {
+    Way::of_run() != Way::Invoke
+}
+
+/// The call that sends a message, as settings name it.
+pub fn sending() -> &'static str {
+    if has_queue() { "dspqueue_write" } else { "run" }
+}
+
 /// The copy, open.
 pub struct StandIn {
     dir: TempDir,
-    copy: Library,
+    /// Never closed, as the vendor's library is not.
+    copy: &'static Library,
+    way: Way,
     /// Settings that stay.
     fixed: String,
     config: String,
@@ -69,7 +120,8 @@ impl StandIn {
             return None;
         };
         let mut standin = Self::new("");
-        standin.fixed = format!("dsp=qemu library={} arch={arch} skels={arch}", folder.display());
+        let skels = format!("{arch},{arch}_plain");
+        standin.fixed = format!("dsp=qemu library={} arch={arch} skels={skels}", folder.display());
         standin.configure("");
         Some(standin)
     }
@@ -87,9 +139,22 @@ impl StandIn {
         // SAFETY: this is the library that this package builds. A test that changes its file answers for what
         // it then does when it is loaded.
         let library = unsafe { Library::new(&path) }.unwrap();
-        let mut standin = Self { dir, copy: library, fixed: String::new(), config: String::new() };
+        let copy = Box::leak(Box::new(library));
+        let (fixed, way) = (String::new(), Way::of_run());
+        let mut standin = Self { dir, copy, way, fixed, config: String::new() };
         standin.configure(config);
         standin
+    }
+
+    /// Takes another way for messages.
+    ///
+    /// # Panics
+    /// As everything here.
+    #[must_use]
+    pub fn by(mut self, way: Way) -> Self {
+        self.way = way;
+        self.configure("");
+        self
     }
 
     /// Other settings; calls are counted anew.
@@ -98,7 +163,9 @@ impl StandIn {
     /// As everything here.
     pub fn configure(&mut self, config: &str) {
         let (report, pd) = (self.dir.path().join("report"), built("hexflash-pd"));
-        self.config = format!("report={} pd={} {} {config}", report.display(), pd.display(), self.fixed);
+        let (log, way) = (self.dir.path().join("log"), self.way.config());
+        let (report, log, pd) = (report.display(), log.display(), pd.display());
+        self.config = format!("report={report} log={log} pd={pd} {way} {} {config}", self.fixed);
         let line = CString::new(self.config.as_str()).unwrap();
         let configure =
             self.symbol::<unsafe extern "C" fn(*const c_char) -> i32>("hexflash_standin_configure");
@@ -129,7 +196,8 @@ impl StandIn {
 
     /// Options with which the device opens it.
     pub fn options(&self) -> DeviceOptions {
-        let htp = HtpOptions { vendor_library: Some(self.path()), ..HtpOptions::default() };
+        let transport = self.way.transport().0;
+        let htp = HtpOptions { vendor_library: Some(self.path()), transport, ..HtpOptions::default() };
         let (threads, vtcm_bytes) = (Some(2), Some(1 << 20));
         DeviceOptions { threads, vtcm_bytes, htp: Some(Box::new(htp)), ..DeviceOptions::default() }
     }
@@ -144,8 +212,17 @@ impl StandIn {
 
     /// Breaches of rules so far.
     pub fn violations(&self) -> Vec<String> {
-        let report = std::fs::read_to_string(self.dir.path().join("report")).unwrap_or_default();
-        report.lines().map(str::to_owned).collect()
+        self.lines("report")
+    }
+
+    /// Lines of the DSP's log so far.
+    pub fn log(&self) -> Vec<String> {
+        self.lines("log")
+    }
+
+    fn lines(&self, file: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.dir.path().join(file)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
     }
 
     /// Memory, mappings, handles, queues, processes that are left.
@@ -179,6 +256,7 @@ impl StandIn {
     pub fn hexflash_on(&self, device: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(built("hexflash-htp"));
         command.args(arguments).args(["--device", device, "--htp-library"]).arg(self.path());
+        command.args(["--transport", self.way.transport().1]);
         command.env("HEXFLASH_STANDIN", &self.config).env_remove("RUST_LOG");
         command.env("HEXAGON_DMA_STATS", self.dma_stats());
         command

@@ -89,6 +89,10 @@ pub enum Draft {
     F16,
     /// DFlash, 8-bit blocks.
     Q8_0,
+    /// DSpark, weights in half precision.
+    DsparkF16,
+    /// DSpark, 8-bit blocks.
+    DsparkQ8_0,
     /// An MTP head, weights in half precision.
     MtpF16,
     /// An MTP head, 8-bit blocks.
@@ -114,6 +118,8 @@ impl Draft {
         let name = match self {
             Self::F16 => "tiny-hybrid-dflash-f16",
             Self::Q8_0 => "tiny-hybrid-dflash-q8_0",
+            Self::DsparkF16 => "tiny-hybrid-dspark-f16",
+            Self::DsparkQ8_0 => "tiny-hybrid-dspark-q8_0",
             Self::MtpF16 => "mtp-tiny-hybrid-f16",
             Self::MtpQ8_0 => "mtp-tiny-hybrid-q8_0",
         };

@@ -50,6 +50,24 @@ pub struct DFlashCase {
     pub drafts: Vec<Vec<u32>>,
 }
 
+/// DSpark by llama.cpp, or by the reference without caches.
+#[derive(Deserialize)]
+pub struct Dspark {
+    /// One per prompt.
+    pub cases: Vec<DsparkCase>,
+}
+
+/// One prompt's generations with blocks of different lengths.
+#[derive(Deserialize)]
+pub struct DsparkCase {
+    /// Ids of the prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Ids generated.
+    pub ids: Vec<u32>,
+    /// The rounds, by the drafts of a block.
+    pub dspark: BTreeMap<usize, DraftRounds>,
+}
+
 /// MTP by llama.cpp, or by the reference without caches.
 #[derive(Deserialize)]
 pub struct Mtp {
@@ -142,6 +160,11 @@ pub fn dflash(name: &str) -> DFlash {
 
 /// MTP with `name`, a file of `tests/data/expected` without its extension.
 pub fn mtp(name: &str) -> Mtp {
+    json(&format!("{name}.json"))
+}
+
+/// DSpark with `name`, a file of `tests/data/expected` without its extension.
+pub fn dspark(name: &str) -> Dspark {
     json(&format!("{name}.json"))
 }
 

@@ -64,6 +64,10 @@ struct Kind {
     /// Besides what `gemma` has: per-layer embeddings, narrower heads in layers with windows, of which the
     /// last reads the caches of another, and bounds of logits.
     gemma4: bool,
+    /// Queries, keys and values as one tensor, gate and up too, and two divisors for each angle.
+    fused: bool,
+    /// A gate for each head, and windows.
+    gates: bool,
 }
 
 const QWEN3: Kind = Kind {
@@ -76,6 +80,8 @@ const QWEN3: Kind = Kind {
     experts: false,
     oss: false,
     gemma4: false,
+    fused: false,
+    gates: false,
 };
 const GEMMA3: Kind = Kind { arch: "gemma3", gemma: true, ..QWEN3 };
 
@@ -83,7 +89,7 @@ const LFM2: Kind = Kind { arch: "lfm2", convolutions: true, ..QWEN3 };
 const GPT_OSS: Kind = Kind { arch: "gpt-oss", norms: false, biases: true, experts: true, oss: true, ..QWEN3 };
 
 /// An architecture each, and a model that has an LM head of its own.
-const TARGETS: [(Kind, Head); 11] = [
+const TARGETS: [(Kind, Head); 17] = [
     (QWEN3, Head::Tied),
     (QWEN3, Head::Untied),
     (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
@@ -95,6 +101,12 @@ const TARGETS: [(Kind, Head); 11] = [
     (Kind { arch: "lfm2moe", experts: true, ..LFM2 }, Head::Tied),
     (GPT_OSS, Head::Untied),
     (Kind { arch: "gemma4", gemma: true, gemma4: true, ..QWEN3 }, Head::Tied),
+    (Kind { arch: "granite", norms: false, ..QWEN3 }, Head::Tied),
+    (Kind { arch: "gemma2", norms: false, ..GEMMA3 }, Head::Tied),
+    (Kind { arch: "phi3", norms: false, fused: true, ..QWEN3 }, Head::Untied),
+    (Kind { arch: "mistral3", norms: false, ..QWEN3 }, Head::Tied),
+    (Kind { arch: "qwen3vl", ..QWEN3 }, Head::Tied),
+    (Kind { arch: "spark2_5", norms: false, gates: true, ..QWEN3 }, Head::Tied),
 ];
 
 impl Kind {
@@ -212,8 +224,11 @@ impl Weights {
             if kind.has_experts(i) {
                 self.experts(kind, i);
             } else {
-                self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
-                self.matrix(&name("ffn_up"), WIDTH, MLP, 1.0);
+                let columns = if kind.fused { 2 * MLP } else { MLP };
+                if !kind.fused {
+                    self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
+                }
+                self.matrix(&name("ffn_up"), WIDTH, columns, 1.0);
                 self.matrix(&name("ffn_down"), MLP, WIDTH, 0.5);
             }
             if kind.has_convolution(i) {
@@ -223,8 +238,15 @@ impl Weights {
                 continue;
             }
             let head = kind.head(i);
-            self.matrix(&name("attn_q"), WIDTH, HEADS * head, 1.0);
-            if kind.has_caches(i) {
+            if kind.fused {
+                self.matrix(&name("attn_qkv"), WIDTH, (HEADS + 2 * KV_HEADS) * head, 1.0);
+            } else {
+                self.matrix(&name("attn_q"), WIDTH, HEADS * head, 1.0);
+            }
+            if kind.gates {
+                self.matrix(&name("attn_gate"), WIDTH, HEADS, 1.0);
+            }
+            if kind.has_caches(i) && !kind.fused {
                 self.matrix(&name("attn_k"), WIDTH, KV_HEADS * head, 1.0);
                 self.matrix(&name("attn_v"), WIDTH, KV_HEADS * head, 1.0);
             }
@@ -254,11 +276,52 @@ impl Weights {
             }
             self.matrix(&name("attn_output"), HEADS * head, WIDTH, 0.5);
         }
+        if kind.fused {
+            self.add("rope_factors_long.weight", &[HEAD / 2], 4.0, 2.0);
+            self.add("rope_factors_short.weight", &[HEAD / 2], 1.2, 0.1);
+        }
+        self.own_keys(kind.arch, layers);
         if kind.divisors || kind.gemma4 {
             self.add("rope_freqs.weight", &[HEAD / 2], 4.0, 2.0);
         }
         let norm = if kind.convolutions { "token_embd_norm" } else { "output_norm" };
         self.norm(&format!("{norm}.weight"), WIDTH);
+    }
+
+    /// Keys that one architecture has, and no other.
+    fn own_keys(&mut self, arch: &str, layers: u64) {
+        let mut set = |keys: &[(&str, f32)]| {
+            for (key, value) in keys {
+                self.file.kv(&format!("{arch}.{key}"), *value);
+            }
+        };
+        match arch {
+            "granite" => set(&[
+                ("embedding_scale", 4.0),
+                ("residual_scale", 0.5),
+                ("attention.scale", 0.2),
+                ("logit_scale", 0.5),
+            ]),
+            "gemma2" => set(&[("attn_logit_softcapping", 1.5), ("final_logit_softcapping", 5.0)]),
+            "phi3" => {
+                self.file.kv("phi3.rope.scaling.original_context_length", CONTEXT / 2);
+            }
+            "mistral3" => {
+                set(&[("attention.temperature_scale", 0.4), ("rope.scaling.factor", 4.0)]);
+                self.file.kv("mistral3.rope.scaling.type", "yarn");
+                self.file.kv("mistral3.rope.scaling.original_context_length", 16u32);
+            }
+            "qwen3vl" => {
+                self.file.kv("qwen3vl.rope.dimension_sections", vec![6i32, 5, 5, 0]);
+            }
+            "spark2_5" => {
+                set(&[("rope.freq_base_swa", 1e4)]);
+                let near: Vec<bool> = (0..layers).map(|i| i % 2 == 0).collect();
+                self.file.kv("spark2_5.attention.sliding_window_pattern", near);
+                self.file.kv("spark2_5.attention.sliding_window", 20u32);
+            }
+            _ => {}
+        }
     }
 
     fn experts(&mut self, kind: Kind, layer: u64) {

@@ -7,6 +7,11 @@
 //! | `sessions=2`, `vmem=BYTES`, `mapping=BYTES` | limits: sessions, mapped bytes of one, bytes of one mapping |
 //! | `hvx=4`, `vtcm=BYTES` | the DSP's resources |
 //! | `unsigned=0` | refuses unsigned libraries |
+//! | `callbacks=1` | the DSP imports no queue without callbacks |
+//! | `idle=CODE` | what its reads give where there is nothing |
+//! | `silent=1` | it never sees a packet |
+//! | `without=NAME,NAME` | functions that its image lacks, of those that a library can do without |
+//! | `hang-open=MS` | opening a library takes so long |
 //! | `NAME=CODE@N`, `NAME=CODE@N+` | the Nth call of the function fails with the code; and all after it |
 //! | `dsp.dma=CODE@N` | what becomes of the DSP's Nth DMA transfer: 2 an error, 1 it never ends, 0 the engine stops before it (not with `dsp=qemu`, whose engines are the emulator's) |
 //! | `crash=N`, `crash-answer=N`, `hang=N` | the process on the DSP ends when it reads message N, or has answered it in its own memory; or stops |
@@ -14,9 +19,11 @@
 //! | `late=N,MS` | message N is answered MS milliseconds late |
 //! | `wanted=N` | somebody else asks for VTCM while message N is handled |
 //! | `check=0` | both sides see the same memory, which is faster and finds no breaches of coherence |
-//! | `forget=flush`, `forget=invalidate`, `forget=power` | the DSP plays a skel that leaves that out |
+//! | `forget=flush`, `invalidate`, `power` or `start` | the DSP plays a skel that leaves that out |
 //! | `dsp=qemu`, `library=FOLDER` | the skel of that folder under the emulator, instead of one compiled for this machine |
 //! | `forget=lock`, `forget=wait` | there: vectors without a vector context; DMA that nobody waits for |
+//! | `refuse=GROUP` | there: the processor has none of a group of float instructions (`hexflash_abi::forms`); one of them ends the process |
+//! | `sums=differences` | there: IEEE sums of floats are differences |
 //! | `engines=shuffle` | there: when the emulator's DMA engines move data, as its HEXAGON_DMA says; `late` otherwise |
 //! | `report=FILE`, `pd=FILE` | where breaches go; the program of the DSP's process |
 
@@ -92,6 +99,20 @@ impl Config {
     /// If it is none: a test is wrong.
     pub fn number(&self, key: &str) -> Option<u64> {
         self.words.get(key).map(|value| value.parse().unwrap_or_else(|_| panic!("{key}={value}: no number")))
+    }
+
+    /// A code, hexadecimal with `0x` in front.
+    ///
+    /// # Panics
+    /// If it is none: a test is wrong.
+    pub fn code(&self, key: &str) -> Option<i32> {
+        let value = self.words.get(key)?.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        Some(value.unwrap_or_else(|| panic!("{key}: no code")) as i32)
+    }
+
+    /// Whether a name is in a list.
+    pub fn lists(&self, key: &str, name: &str) -> bool {
+        self.text(key).is_some_and(|list| list.split(',').any(|one| one == name))
     }
 
     /// A text.

@@ -355,6 +355,11 @@ impl Ring {
         self.state(mine, WAITING).fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// Counts what was written, and wraps.
+    pub fn written(&self) -> u32 {
+        self.state(self.write, COUNT).load(Ordering::SeqCst)
+    }
+
     /// Whether there is nothing to read.
     pub fn is_empty(&self) -> bool {
         let at = |line| self.state(line, POSITION).load(Ordering::SeqCst);

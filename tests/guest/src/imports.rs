@@ -5,7 +5,7 @@ use core::arch::global_asm;
 
 use crate::act::{self, FutexOp};
 use crate::link;
-use crate::wire::{Ask, ENTRY_BYTES, FUTEX_WAIT, FUTEX_WAKE, IMPORTS, ask};
+use crate::wire::{Ask, CALLBACK, ENTRY_BYTES, FUTEX_WAIT, FUTEX_WAKE, IMPORTS, act as acts, ask};
 
 // An entry says its number, in the register that linkers use between two functions. Then the arguments in
 // registers are put on the stack, above them lies what `allocframe` saves, and above that the arguments that
@@ -76,6 +76,13 @@ unsafe extern "C" fn forward(number: u32, frame: *const u32) -> u32 {
             act::futex(FutexOp::Wake, registers[0], registers[1]);
             0
         }
+        CALLBACK => loop {
+            let answer = link::put(&question);
+            if answer.act == acts::NONE {
+                return 0;
+            }
+            act::carry_out(&answer);
+        },
         _ => act::carry_out(&link::put(&question)),
     }
 }

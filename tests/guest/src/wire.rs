@@ -4,9 +4,10 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Functions that a skel may import. The guest has an entry for each, in this order.
-pub const IMPORTS: [&str; 30] = [
+pub const IMPORTS: [&str; 41] = [
     "qurt_futex_wait",
     "qurt_futex_wake",
+    "HAP_debug_v2",
     "HAP_mmap",
     "HAP_mmap2",
     "HAP_munmap",
@@ -17,6 +18,7 @@ pub const IMPORTS: [&str; 30] = [
     "compute_resource_acquire_cached",
     "compute_resource_attr_get_vtcm_ptr_v2",
     "compute_resource_attr_init",
+    "compute_resource_attr_init_v2",
     "compute_resource_attr_set_cache_mode",
     "compute_resource_attr_set_hmx_param",
     "compute_resource_attr_set_release_callback",
@@ -26,16 +28,31 @@ pub const IMPORTS: [&str; 30] = [
     "compute_resource_hmx_unlock",
     "compute_resource_release",
     "compute_resource_release_cached",
+    "compute_resource_update_priority",
     "dspqueue_close",
     "dspqueue_import",
-    "dspqueue_read",
+    "dspqueue_peek",
+    "dspqueue_read_noblock",
     "dspqueue_write",
+    "free",
+    "memalign",
     "qurt_hvx_lock",
     "qurt_hvx_unlock",
     "qurt_mem_cache_clean",
+    "qurt_sleep",
     "qurt_thread_create",
+    "qurt_thread_get_id",
+    "qurt_thread_get_priority",
     "qurt_thread_join",
+    "sysmon_set_dcvs_v3_protected_bus_corners",
+    CALLBACKS,
 ];
+
+/// The entry behind those of functions: where the thread begins that a queue's library has for callbacks. It
+/// asks again and again, and calls what the answers name.
+pub const CALLBACKS: &str = "callbacks of dspqueue";
+/// The place of [`CALLBACKS`].
+pub const CALLBACK: u32 = IMPORTS.len() as u32 - 1;
 
 /// The first two of [`IMPORTS`]: the guest sleeps and wakes by itself.
 pub const FUTEX_WAIT: u32 = 0;

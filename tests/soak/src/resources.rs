@@ -34,7 +34,7 @@ impl Held {
     /// As it is now.
     pub fn now() -> Self {
         Self {
-            files: entries("/proc/self/fd", |_| true),
+            files: descriptors(),
             threads: entries("/proc/self/task", |_| true),
             children: children().len(),
             // Fuzzers that run at the same time have theirs there.
@@ -86,6 +86,11 @@ pub fn children() -> Vec<i32> {
     };
     let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.filter_map(|name| name.to_str()?.parse().ok()).filter(is_child).collect()
+}
+
+/// Files and sockets that this process has open.
+pub fn descriptors() -> usize {
+    entries("/proc/self/fd", |_| true)
 }
 
 /// Bytes of memory in use.

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use cdsprpc::standin::StandIn;
 
+use crate::crowd;
 use crate::load;
 use crate::plan::{Kind, SoakRun};
 use crate::resources::{Memory, resident};
@@ -45,8 +46,11 @@ struct Arguments {
     /// Try the server instead: eight clients at once, and a device that is killed twice
     #[arg(long, conflicts_with_all = ["from", "device"])]
     server: bool,
+    /// Try the server instead with so many connections, four requests on most of them
+    #[arg(long, value_name = "CONNECTIONS", conflicts_with_all = ["from", "device", "server"])]
+    crowd: Option<u64>,
     /// Measure instead what the server costs, and what eight streams gain
-    #[arg(long, conflicts_with_all = ["from", "device", "server"])]
+    #[arg(long, conflicts_with_all = ["from", "device", "server", "crowd"])]
     speed: bool,
     /// The model for that; a small one of the repository without it
     #[arg(short, long, value_name = "FILE", requires = "speed")]
@@ -106,6 +110,11 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
         eprintln!("the server, seed {seed}");
         let report = load::run(arguments.minutes, seed)?;
         return print(&report, arguments.json, load::Report::print);
+    }
+    if let Some(connections) = arguments.crowd {
+        eprintln!("the server, {connections} connections, seed {seed}");
+        let report = crowd::run(connections, seed)?;
+        return print(&report, arguments.json, crowd::Report::print);
     }
     let kinds = kinds(&arguments.device)?;
     eprintln!("devices {kinds:?}, seed {seed}");

@@ -1,5 +1,5 @@
-//! The program for half a minute, on every device that is there, and for a third of a minute on the server:
-//! nothing is wrong.
+//! The program for half a minute, on every device that is there, for a third of a minute on the server, and
+//! with some hundred connections to it: nothing is wrong.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
@@ -33,4 +33,11 @@ fn the_server_for_twenty_seconds() {
     let report = soak(&["--server", "--minutes", "0.33", "--seed", "1", "--json"]);
     assert_eq!(report["crashes"], 2, "{report}");
     assert!(report["complete"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn a_crowd_leaves_nothing_behind() {
+    let report = soak(&["--crowd", "400", "--seed", "1", "--json"]);
+    assert!(report["requests"].as_u64().unwrap() > 1000, "{report}");
+    assert_eq!(report["descriptors_after"], report["descriptors_before"], "{report}");
 }

@@ -18,7 +18,7 @@ struct Check {
 /// The checks: the quickest first.
 const CHECKS: [Check; 4] = [
     Check { name: "format", words: "fmt --all --check" },
-    Check { name: "pages", words: "test --quiet --package xtask --test repository" },
+    Check { name: "pages", words: "test --quiet --package xtask --test repository --test modules" },
     // Cargo looks again only at what has changed, and at what depends on it.
     Check { name: "lints", words: "clippy --quiet --workspace --all-targets -- -D warnings" },
     Check { name: "unit tests", words: "test --quiet --workspace --lib --bins --no-fail-fast" },

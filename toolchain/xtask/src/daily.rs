@@ -15,7 +15,7 @@ pub struct Arguments {
 }
 
 /// The checks that take turns.
-const CHECKS: [fn() -> Command; 8] = [
+const CHECKS: &[fn() -> Command] = &[
     || process::xtask(&["sanitize", "address"]),
     || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
     || process::xtask(&["mutants", "--today", "2", "--no-oracle"]),
@@ -24,6 +24,18 @@ const CHECKS: [fn() -> Command; 8] = [
     || process::xtask(&["sanitize", "thread"]),
     || process::xtask(&["conformance", "--device", "qemu", "--arch", "v68", "--quiet", "--op", OF_INTEGERS]),
     || process::xtask(&["soak", "--minutes", "5", "--device", "inproc", "--device", "htp"]),
+    // More than 30,000 requests.
+    || process::xtask(&["soak", "--crowd", "10000"]),
+    // The step `android` links a small program in a minute of one processor. This one has all names that
+    // `hexflash` calls, which change with its dependencies, and takes five.
+    || process::xtask(&["android", "--whole"]),
+    || process::xtask(&["test", "--only", "page", "--strict"]),
+    || htp_by("callbacks"),
+    || htp_by("invoke"),
+    || process::xtask(&["test", "--only", "emulated-host", "--strict"]),
+    || process::xtask(&["phone-proven"]),
+    || process::xtask(&["phone-proven", "--model", "--arch", "v79"]),
+    || process::xtask(&["test", "--only", "races", "--strict"]),
 ];
 
 /// Ops that make floats of integers: what v68 and v69 lack of v73's float vectors. All ops would take
@@ -34,7 +46,7 @@ const OF_INTEGERS: &str =
 /// The verb: runs the check of today, or all of them.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let turn = (day() % CHECKS.len() as u64) as usize;
-    let chosen = if arguments.all { &CHECKS[..] } else { &CHECKS[turn..=turn] };
+    let chosen = if arguments.all { CHECKS } else { &CHECKS[turn..=turn] };
     chosen.iter().try_for_each(|check| {
         let mut command = check();
         eprintln!("daily: {}", process::typed(&command));
@@ -42,11 +54,20 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-/// Texts of speculation with each way to draft; in the step `unit` texts take turns with them.
+/// Texts of speculation with each way to draft; in the step `integration` texts take turns with them.
 fn every_draft() -> Command {
     let mut cargo = process::cargo();
     cargo.args(["test", "--workspace", "--test", "speculation", "same::"]);
     cargo.env("HEXFLASH_EVERY_DRAFT", "1");
+    cargo
+}
+
+/// Tests of the device `htp` with another way for messages; in the step `integration` a few texts go each
+/// way.
+fn htp_by(way: &str) -> Command {
+    let mut cargo = process::cargo();
+    cargo.args(["test", "--workspace", "--test", "htp", "--", "--skip", "skels::"]);
+    cargo.env("HEXFLASH_HTP_WAY", way);
     cargo
 }
 

@@ -2,9 +2,10 @@
 //! became, and of everything that no instruction is newer than the architecture or, from v79 on, loses bits
 //! of floats.
 
+use crate::arch::Arch;
 use crate::failure::{Failure, Result};
-use crate::hexagon::Arch;
 use crate::hidden_bits::{self, Flaw};
+use crate::listing::functions;
 use crate::process;
 use std::borrow::Cow;
 use std::path::Path;
@@ -39,6 +40,14 @@ pub fn check(file: &Path, arch: Arch) -> Result<Vec<String>> {
     let mut flaws: Vec<_> = KERNELS.iter().flat_map(|kernel| kernel.flaws(&listing)).collect();
     flaws.extend(shown(&instruction_flaws(&listing, arch)));
     Ok(flaws)
+}
+
+/// Flaws in the code of a plain skel library: what no library has that is known to run on phones.
+pub fn check_plain(file: &Path, arch: Arch) -> Result<Vec<String>> {
+    let listing = listing(file, arch)?;
+    let mut flaws = unknown(&listing, arch);
+    flaws.extend(hidden_bits::ieee(&listing));
+    Ok(shown(&flaws))
 }
 
 /// Flaws in the code of an image, of which only the instructions matter.
@@ -145,15 +154,6 @@ fn leaves_registers(line: &str) -> bool {
     ["call ", "callr ", "vmem(r29", "vmem(r30", "vmemu(r29", "vmemu(r30"]
         .iter()
         .any(|part| line.contains(part))
-}
-
-/// The functions of a listing: name and instructions.
-pub fn functions(listing: &str) -> impl Iterator<Item = (&str, &str)> {
-    listing.split("\n\n").filter_map(|text| {
-        let (head, body) = text.trim_start().split_once('\n')?;
-        let (_address, name) = head.split_once('<')?;
-        Some((name.strip_suffix(">:")?, body))
-    })
 }
 
 /// The bodies of innermost hardware loops: from the packet after the last loop set-up or loop end to an

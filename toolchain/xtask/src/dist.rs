@@ -1,20 +1,19 @@
 //! `cargo xtask dist`: a folder with all that a machine with a Snapdragon needs.
 //!
-//! The host program is cross-built with Debian's gcc as the linker. The skels are those that
-//! `cargo xtask hexagon` built: they take another compiler, and do not change with every change of the host.
+//! The host program is cross-built with Debian's gcc as the linker, or for phones as [`android`] says. The
+//! skels are those that `cargo xtask hexagon` built: they take another compiler, and do not change with every
+//! change of the host.
 
+use crate::android;
 use crate::failure::{Failure, Result};
-use crate::hexagon;
+use crate::linux_arm64::{LINKER, TARGET};
 use crate::process;
 use crate::setup::{self, Set};
+use crate::toolchain;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is built for.
-pub const TARGET: &str = "aarch64-unknown-linux-gnu";
-/// Debian's compiler for it.
-pub const LINKER: &str = "aarch64-linux-gnu-gcc";
 /// What goes along, from the repository.
 const ALONG: &[&str] = &["models/tiny-hybrid-q8_0.gguf", "docs/devices.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
@@ -24,14 +23,15 @@ pub struct Arguments {
     /// Cargo's profile for the host program
     #[arg(long, default_value = "release")]
     profile: String,
+    /// For phones, Android 9 and later: linked without the NDK, or by the one that ANDROID_NDK_HOME names
+    #[arg(long)]
+    android: bool,
 }
 
 /// The verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    setup::ensure(Set::Base)?;
-    setup::ensure(Set::Cross)?;
     let root = process::workspace_root()?;
-    let built = hexagon::output_dir(&root)?;
+    let built = toolchain::output_dir(&root)?;
     let skels = skels(&built);
     if skels.is_empty() {
         return Err(Failure::unusable(
@@ -39,25 +39,36 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "build them first: cargo xtask hexagon",
         ));
     }
-    let target_dir = built.parent().unwrap_or(&root).to_owned();
-    let mut cargo = process::cargo();
-    cargo
-        .current_dir(&root)
-        .args(["build", "--locked", "--package", "hexflash-cli", "--target", TARGET])
-        .args(["--profile", &arguments.profile])
-        .arg("--target-dir")
-        .arg(&target_dir)
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
-    process::run(&mut cargo)?;
-    let folder = if arguments.profile == "dev" { "debug" } else { &arguments.profile };
-    let program = target_dir.join(TARGET).join(folder).join("hexflash");
-    let out = target_dir.join("dist").join(TARGET);
+    let target_dir = built.parent().unwrap_or(&root);
+    let (target, program) = if arguments.android {
+        (android::TARGET, android::hexflash(&arguments.profile)?)
+    } else {
+        (TARGET, for_linux(&arguments.profile, &root, target_dir)?)
+    };
+    let out = target_dir.join("dist").join(target);
     let along = ALONG.iter().map(|file| root.join(file));
     for file in [program].into_iter().chain(skels).chain(along) {
         copy(&file, &out)?;
     }
     println!("{}", out.display());
     Ok(())
+}
+
+/// Builds the host program for Linux in a profile, and gives its file.
+fn for_linux(profile: &str, root: &Path, target_dir: &Path) -> Result<PathBuf> {
+    setup::ensure(Set::Base)?;
+    setup::ensure(Set::Cross)?;
+    let mut cargo = process::cargo();
+    cargo
+        .current_dir(root)
+        .args(["build", "--locked", "--package", "hexflash-cli", "--target", TARGET])
+        .args(["--profile", profile])
+        .arg("--target-dir")
+        .arg(target_dir)
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
+    process::run(&mut cargo)?;
+    let folder = if profile == "dev" { "debug" } else { profile };
+    Ok(target_dir.join(TARGET).join(folder).join("hexflash"))
 }
 
 /// The libraries for DSPs that were built.

@@ -43,10 +43,10 @@ impl Archive {
         // Whatever ends this leaves nothing behind that looks complete. Two commands at once do not meet.
         let under_way = all.join(format!("{}.{}", self.name, std::process::id()));
         let unpacked = under_way.join("files");
-        fs::create_dir_all(&unpacked).map_err(|error| on_disk("create", &unpacked, &error))?;
+        fs::create_dir_all(&unpacked).map_err(|error| Failure::on_disk("create", &unpacked, &error))?;
         let result = self.fetch_into(&under_way.join("archive"), &unpacked).and_then(|()| {
             match fs::rename(&unpacked, &done) {
-                Err(error) if !done.is_dir() => Err(on_disk("create", &done, &error)),
+                Err(error) if !done.is_dir() => Err(Failure::on_disk("create", &done, &error)),
                 _ => Ok(done),
             }
         });
@@ -95,7 +95,7 @@ pub fn file(url: &str, sha256: &str, to: &Path) -> Result<()> {
 
 /// Compares a file with the SHA-256 that it should have.
 pub fn compare(path: &Path, sha256: &str) -> Result<()> {
-    let bytes = fs::read(path).map_err(|error| on_disk("read", path, &error))?;
+    let bytes = fs::read(path).map_err(|error| Failure::on_disk("read", path, &error))?;
     let found = hex(&Sha256::digest(bytes));
     if found == sha256 {
         return Ok(());
@@ -108,10 +108,6 @@ pub fn compare(path: &Path, sha256: &str) -> Result<()> {
 
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn on_disk(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::unusable(format!("cannot {verb} {} ({error})", path.display()), "see that there is room")
 }
 
 #[cfg(test)]

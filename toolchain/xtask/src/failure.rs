@@ -1,7 +1,8 @@
 //! What went wrong, and what to do about it, in one line.
 
-use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
+use std::{fmt, io};
 
 /// Result of a verb or of a part of it.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -23,6 +24,11 @@ impl Failure {
     /// The command cannot be carried out as given or on this machine: exit code 2.
     pub fn unusable(cause: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { cause: cause.into(), remedy: remedy.into(), code: 2 }
+    }
+
+    /// A file or a folder cannot be read, written or whatever the verb says.
+    pub fn on_disk(verb: &str, path: &Path, error: &io::Error) -> Self {
+        Self::unusable(format!("cannot {verb} {} ({error})", path.display()), "look after the disk")
     }
 
     /// The exit code of the process that ends with this failure.

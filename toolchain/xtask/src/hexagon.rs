@@ -11,13 +11,13 @@
 //! Each architecture has a target directory of its own. The flags differ, so in a shared one every change of
 //! architecture would rebuild `core` and all dependencies.
 
+use crate::arch::Arch;
 use crate::failure::{Failure, Result};
 use crate::process;
 use crate::setup::{self, Set};
-use crate::toolchain::{Origin, TARGET, Toolchain};
-use crate::{arch_object, disassembly, planted, skel};
+use crate::toolchain::{Origin, TARGET, Toolchain, output_dir};
+use crate::{arch_object, disassembly, libc_stub, planted, skel};
 use clap::ValueEnum;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -115,24 +115,15 @@ impl Choice {
     }
 }
 
-/// A version of the Hexagon architecture; the order is that of their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub enum Arch {
-    V67,
-    V68,
-    V69,
-    V73,
-    V75,
-    V79,
-    V81,
-}
-
 /// Machine code that was compiled for one architecture. Our code uses nothing that v75 has beyond v73, or v81
 /// beyond v79: when it was compiled for v75 and v81, the same instructions came out, but for the constant
 /// that says the architecture. So these two get the code of v73 and v79.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Code {
     V67,
+    /// Code for v68 without IEEE arithmetic of HVX. One for all versions that have it otherwise: it is taken
+    /// where a DSP is found not to execute that, which no phone was seen to do yet.
+    Plain,
     V68,
     V69,
     V73,
@@ -146,18 +137,33 @@ pub enum Product {
     Image,
     /// The library that FastRPC loads.
     Skel,
+    /// The same without IEEE arithmetic of HVX.
+    PlainSkel,
     /// The program that holds a skel where the emulator plays a phone's DSP. One for all architectures: the
     /// emulator is told which one it plays.
     Guest,
 }
 
 impl Product {
+    /// The products that the verb makes for an architecture: skels of what phones have, images of what tests
+    /// run. Of versions that run the same code, the oldest has the image.
+    fn all_of(arch: Arch) -> &'static [Self] {
+        match arch {
+            Arch::V67 => &[Self::Image, Self::Guest],
+            Arch::V68 | Arch::V73 => &[Self::Image, Self::Skel, Self::PlainSkel],
+            Arch::V69 | Arch::V75 => &[Self::Skel, Self::PlainSkel],
+            Arch::V79 => &[Self::Image, Self::Skel],
+            Arch::V81 => &[Self::Skel],
+        }
+    }
+
     /// The crate that becomes Hexagon code, and its features that have entry points. Image and skel have one
     /// archive: kernels are compiled once, and tests run the instructions of the skel.
     fn package(self, code: Code) -> (&'static str, &'static str) {
         match self {
             Self::Image | Self::Skel if code == Code::V67 => ("hexflash-image", "qemu"),
             Self::Image | Self::Skel => ("hexflash-image", "qemu,skel"),
+            Self::PlainSkel => ("hexflash-image", "skel,plain"),
             Self::Guest => ("hexflash-guest", "guest"),
         }
     }
@@ -167,14 +173,34 @@ impl Product {
         match self {
             Self::Image => format!("hexflash-{arch}"),
             Self::Skel => format!("libhexflash_skel_{arch}.so"),
+            Self::PlainSkel => format!("libhexflash_skel_{arch}_plain.so"),
             Self::Guest => "hexflash-guest".to_owned(),
+        }
+    }
+
+    /// The code that it is made of.
+    fn code(self, arch: Arch) -> Code {
+        match self {
+            Self::PlainSkel => Code::Plain,
+            Self::Image | Self::Skel | Self::Guest => Code::of(arch),
         }
     }
 }
 
 impl Code {
+    /// The code that an architecture runs.
+    fn of(arch: Arch) -> Self {
+        match arch {
+            Arch::V67 => Self::V67,
+            Arch::V68 => Self::V68,
+            Arch::V69 => Self::V69,
+            Arch::V73 | Arch::V75 => Self::V73,
+            Arch::V79 | Arch::V81 => Self::V79,
+        }
+    }
+
     /// What takes longest first: they are made side by side.
-    const ALL: [Self; 5] = [Self::V68, Self::V69, Self::V73, Self::V79, Self::V67];
+    const ALL: [Self; 6] = [Self::V68, Self::Plain, Self::V69, Self::V73, Self::V79, Self::V67];
 
     /// Flags for rustc, separated by blanks.
     ///
@@ -185,7 +211,9 @@ impl Code {
             Self::V67 => {
                 "-Ctarget-cpu=hexagonv67 -Ctarget-feature=+hvxv66,+hvx-length128b -Crelocation-model=static"
             }
-            Self::V68 => "-Ctarget-cpu=hexagonv68 -Ctarget-feature=+hvxv68,+hvx-length128b,+hvx-qfloat",
+            Self::V68 | Self::Plain => {
+                "-Ctarget-cpu=hexagonv68 -Ctarget-feature=+hvxv68,+hvx-length128b,+hvx-qfloat"
+            }
             Self::V69 => "-Ctarget-cpu=hexagonv69 -Ctarget-feature=+hvxv69,+hvx-length128b,+hvx-qfloat",
             Self::V73 => "-Ctarget-cpu=hexagonv73 -Ctarget-feature=+hvxv73,+hvx-length128b,+hvx-qfloat",
             Self::V79 => "-Ctarget-cpu=hexagonv79 -Ctarget-feature=+hvxv79,+hvx-length128b,+hvx-qfloat",
@@ -196,100 +224,29 @@ impl Code {
     fn llvm_arguments(self) -> Vec<&'static str> {
         let mut arguments = vec![SOUND_LOOPS, SOUND_LOADS, NEAR_JUMPS, AS_WRITTEN];
         match self {
-            Self::V68 => arguments.push(NO_COPIED_LOOPS),
+            Self::V68 | Self::Plain => arguments.push(NO_COPIED_LOOPS),
             Self::V67 | Self::V69 | Self::V73 | Self::V79 => {}
         }
         arguments
     }
 
-    /// Its folder: the name of the first architecture that runs it.
+    /// Its folder: the name of the first architecture that runs it, or what it is.
     fn folder(self) -> &'static str {
         match self {
             Self::V67 => "v67",
+            Self::Plain => "plain",
             Self::V68 => "v68",
             Self::V69 => "v69",
             Self::V73 => "v73",
             Self::V79 => "v79",
         }
-    }
-}
-
-impl Arch {
-    /// The code that it runs.
-    fn code(self) -> Code {
-        match self {
-            Self::V67 => Code::V67,
-            Self::V68 => Code::V68,
-            Self::V69 => Code::V69,
-            Self::V73 | Self::V75 => Code::V73,
-            Self::V79 | Self::V81 => Code::V79,
-        }
-    }
-
-    /// Its number, as the host and an ELF header say it.
-    fn number(self) -> u16 {
-        match self {
-            Self::V67 => 0x67,
-            Self::V68 => 0x68,
-            Self::V69 => 0x69,
-            Self::V73 => 0x73,
-            Self::V75 => 0x75,
-            Self::V79 => 0x79,
-            Self::V81 => 0x81,
-        }
-    }
-
-    /// What the verb makes of it: skels of what phones have, images of what tests run. Of versions that run
-    /// the same code, the oldest has the image.
-    fn products(self) -> &'static [Product] {
-        match self {
-            Self::V67 => &[Product::Image, Product::Guest],
-            Self::V68 | Self::V73 | Self::V79 => &[Product::Image, Product::Skel],
-            Self::V69 | Self::V75 | Self::V81 => &[Product::Skel],
-        }
-    }
-
-    /// Whether its HVX float has no IEEE arithmetic, and numbers of its own that have bits outside of the
-    /// registers.
-    pub fn hides_bits(self) -> bool {
-        match self {
-            Self::V67 | Self::V68 | Self::V69 | Self::V73 | Self::V75 => false,
-            Self::V79 | Self::V81 => true,
-        }
-    }
-
-    /// What the disassembler must be told, or it does not know the vector instructions.
-    pub fn attributes(self) -> &'static str {
-        match self {
-            Self::V67 => "+hvxv66,+hvx-length128b",
-            Self::V68 => "+hvxv68,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
-            Self::V69 => "+hvxv69,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
-            Self::V73 => "+hvxv73,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
-            Self::V75 => "+hvxv75,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
-            Self::V79 => "+hvxv79,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
-            Self::V81 => "+hvxv81,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
-        }
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V67 => "v67",
-            Self::V68 => "v68",
-            Self::V69 => "v69",
-            Self::V73 => "v73",
-            Self::V75 => "v75",
-            Self::V79 => "v79",
-            Self::V81 => "v81",
-        })
     }
 }
 
 impl Arguments {
     /// Products that are built or checked for an architecture.
     fn products(&self, arch: Arch) -> &'static [Product] {
-        if self.image { &[Product::Image] } else { arch.products() }
+        if self.image { &[Product::Image] } else { Product::all_of(arch) }
     }
 }
 
@@ -300,27 +257,29 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if arguments.check {
         return check(arguments);
     }
-    let toolchain = toolchain(arguments.toolchain)?;
+    let toolchain = Toolchain::wanted(arguments.toolchain)?;
     eprintln!("hexagon: using {toolchain}");
-    side_by_side(arguments.arch.archs(), |arch| {
-        for &product in arguments.products(arch) {
-            let file = build(&toolchain, arch, product)?;
-            let size = fs::metadata(&file).map_or(0, |data| data.len());
-            println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
-        }
+    side_by_side(arguments, |arch, product| {
+        let file = build(&toolchain, arch, product)?;
+        let size = fs::metadata(&file).map_or(0, |data| data.len());
+        println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
         Ok(())
     })
 }
 
-/// Does something for each architecture, on all processors. The compiler optimises an archive as a whole, on
-/// one thread; architectures that share one take turns.
-fn side_by_side(archs: &[Arch], work: impl Fn(Arch) -> Result<()> + Sync) -> Result<()> {
+/// Does something for each product, on all processors. The compiler optimises an archive as a whole, on one
+/// thread; products that share one take turns.
+fn side_by_side(arguments: &Arguments, work: impl Fn(Arch, Product) -> Result<()> + Sync) -> Result<()> {
+    let archs = arguments.arch.archs();
     let codes = Mutex::new(Code::ALL.iter());
     let lanes = thread::available_parallelism().map_or(1, usize::from);
     let work_all = || loop {
         let next = codes.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some(&code) = next else { return Ok(()) };
-        archs.iter().filter(|arch| arch.code() == code).try_for_each(|&arch| work(arch))?;
+        for &arch in archs {
+            let made_of = arguments.products(arch).iter().filter(|product| product.code(arch) == code);
+            made_of.into_iter().try_for_each(|&product| work(arch, product))?;
+        }
     };
     thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(work_all)).collect();
@@ -336,35 +295,35 @@ fn side_by_side(archs: &[Arch], work: impl Fn(Arch) -> Result<()> + Sync) -> Res
 fn check(arguments: &Arguments) -> Result<()> {
     let out = output_dir(&process::workspace_root()?)?;
     let found = AtomicUsize::new(0);
-    side_by_side(arguments.arch.archs(), |arch| {
-        for &product in arguments.products(arch) {
-            let file = out.join(product.file(arch));
-            if !file.exists() {
-                return Err(Failure::unusable(
-                    format!("{} is not built", file.display()),
-                    "build it first: `cargo xtask hexagon` with the same --arch and --image",
-                ));
-            }
-            let flaws = match product {
-                Product::Skel => disassembly::check(&file, arch)?,
-                Product::Image => disassembly::check_instructions(&file, arch)?,
-                // It computes nothing.
-                Product::Guest => continue,
-            };
-            for flaw in &flaws {
-                println!("{arch}: {}: {flaw}", file.display());
-            }
-            found.fetch_add(flaws.len(), Ordering::Relaxed);
-            if flaws.is_empty() {
-                println!("{arch}: {}: nothing that must not be there", file.display());
-            } else {
-                println!("{arch}: see llvm-objdump-22 -d --mattr={} {}", arch.attributes(), file.display());
-            }
-            if product == Product::Image {
-                planted::are_found(&file, arch)?;
-            }
+    side_by_side(arguments, |arch, product| {
+        let file = out.join(product.file(arch));
+        if !file.exists() {
+            return Err(Failure::unusable(
+                format!("{} is not built", file.display()),
+                "build it first: `cargo xtask hexagon` with the same --arch and --image",
+            ));
         }
-        Ok(())
+        let flaws = match product {
+            Product::Skel => disassembly::check(&file, arch)?,
+            Product::PlainSkel => disassembly::check_plain(&file, arch)?,
+            Product::Image => disassembly::check_instructions(&file, arch)?,
+            // It computes nothing.
+            Product::Guest => return Ok(()),
+        };
+        for flaw in &flaws {
+            println!("{arch}: {}: {flaw}", file.display());
+        }
+        found.fetch_add(flaws.len(), Ordering::Relaxed);
+        if flaws.is_empty() {
+            println!("{arch}: {}: nothing that must not be there", file.display());
+        } else {
+            println!("{arch}: see llvm-objdump-22 -d --mattr={} {}", arch.attributes(), file.display());
+        }
+        match product {
+            Product::Image => planted::are_found(&file, arch),
+            Product::Skel => skel::planted_are_found(&file, arch.number(), SKEL_ENTRY),
+            Product::PlainSkel | Product::Guest => Ok(()),
+        }
     })?;
     match found.into_inner() {
         0 => Ok(()),
@@ -375,39 +334,25 @@ fn check(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// The compiler to use.
-pub fn toolchain(origin: Option<Origin>) -> Result<Toolchain> {
-    Toolchain::find(origin).ok_or_else(|| {
-        Failure::unusable(
-            "the chosen Rust compiler for Hexagon is not there",
-            "leave --toolchain out, or see `cargo xtask setup --check hexagon`",
-        )
-    })
-}
-
 /// Compiles and links a product, and checks the shape of a skel; gives its file.
 pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<PathBuf> {
     let root = process::workspace_root()?;
     let out = output_dir(&root)?;
-    let archive = compile(toolchain, arch.code(), product, &root, &out)?;
+    let archive = compile(toolchain, product.code(arch), product, &root, &out)?;
     let file = out.join(product.file(arch));
     let named = archive.with_file_name(format!("{arch}.o"));
     arch_object::write(&named, arch.number())?;
     process::run(&mut link(toolchain, arch, product, &root, [&archive, &named], &file)?).map_err(|_| {
         Failure::failed(
-            format!("{} was compiled for {arch} but does not link", product.package(arch.code()).0),
+            format!("{} was compiled for {arch} but does not link", product.package(product.code(arch)).0),
             "the linker's message above names the symbol or section",
         )
     })?;
-    if product == Product::Skel {
-        skel::check(&file, arch.number().into(), SKEL_ENTRY)?;
+    if matches!(product, Product::Skel | Product::PlainSkel) {
+        skel::reshape(&file)?;
+        skel::check(&file, arch.number(), SKEL_ENTRY)?;
     }
     Ok(file)
-}
-
-/// Where the products go, and below it a target directory per architecture.
-pub fn output_dir(root: &Path) -> Result<PathBuf> {
-    Ok(process::target_dir(root)?.join("hexagon"))
 }
 
 /// Compiles this code for a product and returns the archive.
@@ -453,7 +398,7 @@ fn link(
             linker.args(["--undefined", PROGRAM_ENTRY]);
             linker.arg("--script").arg(root.join("linker/qemu.ld"));
         }
-        Product::Skel => {
+        Product::Skel | Product::PlainSkel => {
             // What stays undefined (qurt_*, HAP_*, dspqueue_*) is resolved by the DSP's loader.
             linker.arg("--defsym=hexflash_panic=hexflash_skel_panic");
             linker.args(["-shared", "-Bsymbolic", "--undefined", SKEL_ENTRY]);
@@ -464,6 +409,17 @@ fn link(
             // The loader maps whole 4 KiB pages, reads the classic hash table, and knows nothing of RELRO.
             linker.args(["-z", "max-page-size=4096", "-z", "separate-loadable-segments"]);
             linker.args(["--hash-style=sysv", "-z", "norelro"]);
+            // Every library that is known to load on a phone has two segments: one to execute with all
+            // constants, and one to write.
+            linker.args(["--no-rosegment", "-z", "nognustack"]);
+            // What an image of this version cannot have is bound here: a loader that refuses weak symbols
+            // without a definition (SA8650P's firmware does) then has none of these to refuse.
+            linker.args(skel::absent(arch.number()).map(|name| format!("--defsym={name}=0")));
+            // A place in the dynamic section, for a tag that this linker does not write.
+            linker.arg("-rpath").arg(".");
+            // The library that memory and `abort` come from is named, as those of phones do it.
+            let stubs = file.with_file_name("stubs").join(arch.to_string());
+            linker.arg("--no-as-needed").arg(libc_stub::make(toolchain, arch.number(), &stubs)?);
         }
     }
     linker.arg("-o").arg(file).args(objects);
@@ -476,8 +432,8 @@ mod tests {
 
     #[test]
     fn code_is_compiled_for_the_first_architecture_that_runs_it() {
-        for code in Code::ALL {
-            let first = Choice::All.archs().iter().find(|arch| arch.code() == code).unwrap();
+        for code in Code::ALL.into_iter().filter(|code| *code != Code::Plain) {
+            let first = Choice::All.archs().iter().find(|arch| Code::of(**arch) == code).unwrap();
             assert_eq!(code.folder(), first.to_string());
             assert!(code.rustflags().starts_with(&format!("-Ctarget-cpu=hexagon{first} ")), "{code:?}");
             assert!(code.rustflags().contains("+hvx-length128b"), "{code:?}");
@@ -489,17 +445,29 @@ mod tests {
     #[test]
     fn the_code_of_v75_and_v81_is_tested_on_v73_and_v79() {
         for (arch, tested) in [(Arch::V75, Arch::V73), (Arch::V81, Arch::V79)] {
-            assert_eq!(arch.code(), tested.code());
-            assert!(tested.products().contains(&Product::Image));
+            assert_eq!(Code::of(arch), Code::of(tested));
+            assert!(Product::all_of(tested).contains(&Product::Image));
         }
     }
 
     #[test]
     fn products_are_named_as_the_host_asks_for_them() {
-        let files = |arch: Arch| arch.products().iter().map(|p| p.file(arch)).collect::<Vec<_>>();
+        let files = |arch: Arch| Product::all_of(arch).iter().map(|p| p.file(arch)).collect::<Vec<_>>();
         assert_eq!(files(Arch::V67), ["hexflash-v67", "hexflash-guest"]);
-        for arch in [Arch::V68, Arch::V73, Arch::V79] {
-            assert_eq!(files(arch), [format!("hexflash-{arch}"), format!("libhexflash_skel_{arch}.so")]);
+        for arch in [Arch::V68, Arch::V73] {
+            let skel = format!("libhexflash_skel_{arch}");
+            assert_eq!(
+                files(arch),
+                [format!("hexflash-{arch}"), format!("{skel}.so"), format!("{skel}_plain.so")]
+            );
+        }
+        assert_eq!(files(Arch::V79), ["hexflash-v79", "libhexflash_skel_v79.so"]);
+    }
+
+    #[test]
+    fn versions_with_ieee_arithmetic_have_a_skel_without() {
+        for &arch in Choice::All.archs().iter().filter(|arch| **arch != Arch::V67) {
+            assert_eq!(Product::all_of(arch).contains(&Product::PlainSkel), !arch.hides_bits(), "{arch}");
         }
     }
 

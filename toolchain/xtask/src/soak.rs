@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::process::Command;
 
 use crate::failure::Result;
-use crate::hexagon;
 use crate::process;
 use crate::setup::{self, Set};
+use crate::toolchain;
 
 /// Arguments that the program itself reads; `--help` too.
 #[derive(clap::Args)]
@@ -30,7 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         build.arg("--release");
     }
     process::run(&mut build)?;
-    let built = hexagon::output_dir(&root)?;
+    let built = toolchain::output_dir(&root)?;
     let profile = if measures { "release" } else { "debug" };
     let mut soak = Command::new(built.with_file_name(profile).join("hexflash-soak"));
     process::run(soak.args(&arguments.arguments))

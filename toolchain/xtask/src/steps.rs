@@ -1,8 +1,9 @@
 //! The table of what `cargo xtask test` runs: one entry per step, in order.
 //!
 //! To add a check, add an entry. A check that is a verb of this xtask is started with [`process::xtask`]. A
-//! step of [`Tier::Full`] says why a change does not wait for it.
+//! step of another tier than [`Tier::Test`] says why a change does not wait for it.
 
+use crate::phone_proven;
 use crate::process;
 use crate::setup::Set;
 use crate::suite::{Place, Step, Tier};
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// All steps: the cheap ones first, so that a slip shows early. Tests of one crate are run with
-/// `--workspace`, so that what the step `unit` has compiled is used ([`process::build`] says why).
+/// `--workspace`, so that what other steps have compiled is used ([`process::build`] says why).
 pub const STEPS: &[Step] = &[
     Step {
         name: "fmt",
@@ -31,6 +32,16 @@ pub const STEPS: &[Step] = &[
         tier: Tier::Test,
         found: "",
         command: || cargo("clippy --workspace --all-targets -- -D warnings"),
+    },
+    Step {
+        name: "clippy-small",
+        about: "no warnings in the command without the server and the Hub, which README builds first",
+        needs: &[Set::Base, Set::Lint],
+        after: &[],
+        place: Place::Workspace,
+        tier: Tier::Full("looks at a build that lacks only what `clippy` sees"),
+        found: "",
+        command: || cargo("clippy --package hexflash-cli --no-default-features --lib --bins -- -D warnings"),
     },
     Step {
         name: "docs",
@@ -126,14 +137,49 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["hexagon", "--image", "--arch", "v73"]),
     },
     Step {
+        name: "kernels",
+        about: "unit tests of the DSP runtime, with every vector back end that this processor has",
+        needs: &[Set::Base],
+        after: &[],
+        // Nothing else is built with all back ends, and so nothing else waits for them.
+        place: Place::Own,
+        tier: Tier::Test,
+        found: "",
+        command: || {
+            let mut command = cargo("test --package hexflash-dsp --lib --no-fail-fast");
+            command.args(["--target-dir", "target/vectors"]).env(process::VECTORS, "runnable");
+            command
+        },
+    },
+    Step {
         name: "unit",
-        about: "unit and integration tests of every crate; of the emulated device as far as it is built",
+        about: "unit tests of every other crate",
         needs: &[Set::Base],
         after: &[],
         place: Place::Workspace,
         tier: Tier::Test,
-        found: "14: `6833f349` tokens lost with a device; `d6348e1e` three faults in QUANTIZE",
-        command: || cargo("test --workspace --no-fail-fast"),
+        found: "14, together with `kernels` and `integration`: `6833f349` tokens lost with a device",
+        command: || cargo("test --workspace --exclude hexflash-dsp --lib --bins --no-fail-fast"),
+    },
+    Step {
+        name: "integration",
+        about: "integration tests of every crate; of the emulated device as far as it is built",
+        needs: &[Set::Base],
+        after: &["unit"],
+        place: Place::Workspace,
+        tier: Tier::Test,
+        found: "",
+        command: || cargo("test --workspace --test * --no-fail-fast"),
+    },
+    Step {
+        name: "examples",
+        about: "examples in documentation compile and run",
+        needs: &[Set::Base],
+        after: &["integration"],
+        place: Place::Workspace,
+        tier: Tier::Test,
+        found: "",
+        command: || cargo("test --workspace --doc --no-fail-fast"),
     },
     Step {
         name: "page",
@@ -141,7 +187,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Browser],
         after: &[],
         place: Place::Workspace,
-        tier: Tier::Full("installs Chromium"),
+        tier: Tier::Daily("installs Chromium, takes seven minutes, and has found nothing yet"),
         found: "",
         command: || cargo("test --workspace --test server page:: -- --ignored"),
     },
@@ -166,6 +212,16 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["clients"]),
     },
     Step {
+        name: "templates",
+        about: "chat templates that others publish, against Jinja2, byte for byte",
+        needs: &[Set::Base, Set::Clients, Set::Downloads],
+        after: &[],
+        place: Place::Workspace,
+        tier: Tier::Full("fetches templates, and changes with the template engine alone"),
+        found: "",
+        command: || process::xtask(&["templates"]),
+    },
+    Step {
         name: "upstream-server",
         about: "llama-server's own tests, as far as they apply to this server",
         needs: &[Set::Base, Set::Clients],
@@ -184,6 +240,27 @@ pub const STEPS: &[Step] = &[
         tier: Tier::Full("fetches llama.cpp's programs"),
         found: "2: `18a247ed` copies within a buffer; others' results",
         command: || process::xtask(&["ggml-backend"]),
+    },
+    Step {
+        name: "phone-proven",
+        about: "the emulator runs ggml-hexagon's libraries as apps ship them, and agrees with ggml",
+        needs: phone_proven::NEEDS,
+        after: &["emulator"],
+        place: Place::Own,
+        // All versions are a turn of `daily`, and a whole model is another one.
+        tier: Tier::Full("runs code of others that seldom changes; one version each day"),
+        found: "",
+        command: || process::xtask(&["phone-proven", "--today"]),
+    },
+    Step {
+        name: "races",
+        about: "nothing races in the image for v73, and waits that are left out are found",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
+        after: &["hexagon", "emulator"],
+        place: Place::Workspace,
+        tier: Tier::Daily("writes texts under emulation for some minutes"),
+        found: "",
+        command: || process::xtask(&["races"]),
     },
     Step {
         name: "loom",
@@ -221,9 +298,20 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Cross],
         after: &[],
         place: Place::Own,
-        tier: Tier::Full("compiles everything once more, for arm64"),
+        tier: Tier::Daily("compiles everything once more, for arm64, and has found nothing yet"),
         found: "",
         command: || process::xtask(&["arm64"]),
+    },
+    Step {
+        name: "android",
+        about: "a small program links for Android, and is what its loader starts; planted deviations are found",
+        needs: &[Set::Base, Set::Hexagon],
+        after: &[],
+        place: Place::Own,
+        // All of `hexflash` is a turn of `daily`: it takes five times as long.
+        tier: Tier::Full("compiles Rust's library for another system"),
+        found: "",
+        command: || process::xtask(&["android"]),
     },
     Step {
         name: "oracle-clippy",
@@ -315,9 +403,9 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "daily",
-        about: "today's turn of eight checks: `cargo xtask daily --help` names them",
+        about: "today's turn of fifteen checks: `cargo xtask daily --help` names them",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle, Set::Downloads],
-        after: &["emulated", "mutants-apply", "oracle-unit"],
+        after: &["emulated", "mutants-apply", "android", "oracle-unit"],
         place: Place::Workspace,
         tier: Tier::Full("takes long and seldom finds something, so that one runs each day"),
         found: "1: `7fa14c58` SSM_CONV left out the newest row (LLVM's loops)",

@@ -38,6 +38,19 @@ pub enum Tier {
     Test,
     /// `cargo xtask test --full`: the rest, with the reason why a change does not wait for it.
     Full(&'static str),
+    /// `cargo xtask daily`, which is a step of `--full`: a turn by date, with the reason for no more.
+    Daily(&'static str),
+}
+
+impl Tier {
+    /// Way that the step is run, and the reason why not the ways before it.
+    pub fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Test => ("test", ""),
+            Self::Full(why) => ("--full", why),
+            Self::Daily(why) => ("daily", why),
+        }
+    }
 }
 
 /// Fate of a step that needs something which is not on this machine and cannot be installed.
@@ -248,17 +261,13 @@ fn one(step: &Step, root: &Path, output: &Output<'_>, missing: Missing) -> (Outc
 /// Runs a command with its output in a file, and shows that when the command has ended.
 fn run_to_file(command: &mut Command, path: &Path) -> Result<()> {
     let open = || File::create(path).and_then(|file| Ok((file.try_clone()?, file)));
-    let (out, err) = open().map_err(|error| on_disk("write", path, &error))?;
+    let (out, err) = open().map_err(|error| Failure::on_disk("write", path, &error))?;
     let result = process::run(command.stdout(out).stderr(err));
     // In one piece: other lanes print, too.
-    let text = fs::read(path).map_err(|error| on_disk("read", path, &error))?;
+    let text = fs::read(path).map_err(|error| Failure::on_disk("read", path, &error))?;
     let shown = io::stderr().lock().write_all(&text);
-    shown.map_err(|error| on_disk("show", path, &error))?;
+    shown.map_err(|error| Failure::on_disk("show", path, &error))?;
     result
-}
-
-fn on_disk(verb: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::unusable(format!("cannot {verb} {} ({error})", path.display()), "look after the disk")
 }
 
 /// The line that says how it went; scripts read it.

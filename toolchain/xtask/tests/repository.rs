@@ -13,6 +13,7 @@
 //!
 //! So `model/arch/NAME.rs` is a file to be added to `host-runtime/src/model/arch`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -155,9 +156,68 @@ fn comments_are_no_wider_than_the_code() {
     assert!(wide.is_empty(), "these comments are wider than {COLUMNS} columns:\n{}", wide.join("\n"));
 }
 
+/// Words that no comment of an item may begin with: it begins with the noun of the item, and makes sense
+/// alone, as rustdoc shows it.
+const NO_NOUNS: &str = r"^((What|Who|Whose|Its|Those|That of|The same|As there)[ .,:;]|As \[`)";
+
+/// Folders with comments that begin so, and how many there are at most. The numbers may only fall.
+const WITHOUT_NOUNS: &[(&str, usize)] = &[
+    ("dsp-runtime/hvx-float/", 23),
+    ("dsp-runtime/image/", 25),
+    ("dsp-runtime/", 271),
+    ("host-runtime/cli/", 139),
+    ("host-runtime/ggml-backend/", 41),
+    ("host-runtime/server/", 95),
+    ("host-runtime/", 347),
+    ("tests/", 149),
+    ("toolchain/", 62),
+];
+
+/// The first lines of the comments of items in a text, without their slashes.
+fn comments_of_items(text: &str) -> impl Iterator<Item = &str> {
+    let mut before = "";
+    text.lines().map(str::trim).filter_map(move |line| {
+        let begins = !before.starts_with("///");
+        before = line;
+        line.strip_prefix("/// ").filter(|_| begins)
+    })
+}
+
+#[test]
+fn comments_of_items_begin_with_a_noun() {
+    let without = Regex::new(NO_NOUNS).unwrap();
+    let (mut checked, mut found) = (0, BTreeMap::<String, Vec<String>>::new());
+    for file in files("rs") {
+        let path = file.display().to_string();
+        let folder = WITHOUT_NOUNS.iter().map(|it| it.0).find(|folder| path.starts_with(folder));
+        for comment in comments_of_items(&read(&file)) {
+            checked += 1;
+            if without.is_match(comment) {
+                found
+                    .entry(folder.unwrap_or(&path).to_owned())
+                    .or_default()
+                    .push(format!("{path}: {comment}"));
+            }
+        }
+    }
+    assert!(checked > 5000, "{checked} comments");
+    for (folder, comments) in found {
+        let most = WITHOUT_NOUNS.iter().find(|it| it.0 == folder).map_or(0, |it| it.1);
+        assert!(
+            comments.len() <= most,
+            "{folder}: {} comments begin without a noun, {most} are allowed:\n{}",
+            comments.len(),
+            comments.join("\n")
+        );
+    }
+    let without = |text| comments_of_items(text).filter(|comment| without.is_match(comment)).count();
+    assert_eq!(without("/// What a is.\nlet a;\n/// The a.\n/// What it is.\n/// Its a."), 1);
+    assert_eq!(without("/// As [`b`], for a.\n\n/// The same a.\nfn f() {}\n/// Item.\n//! What"), 2);
+}
+
 #[test]
 fn the_rules_tell_paths_from_other_texts() {
-    for path in ["README.md", "model/arch/NAME.rs", "host/engine", "docs/", "tests/e2e"] {
+    for path in ["README.md", "model/arch/NAME.rs", "host/runtime", "docs/", "tests/e2e"] {
         assert!(is_path(path), "{path}");
     }
     for text in
@@ -170,7 +230,7 @@ fn the_rules_tell_paths_from_other_texts() {
         "tape.md",
         "docs/tape.md",
         "model/arch/NAME.rs",
-        "host/engine/mod.rs",
+        "host/runtime/mod.rs",
         "kernels/NAME/mod.rs",
         "abi/op",
     ] {

@@ -1,20 +1,20 @@
 //! `IMAGE matrix`: multiplies tiles by the processor's matrix unit, so that others can compare.
 //!
-//! Input, until it ends: records of ten tiles. The first begins with a word, how many pairs are multiplied (1
-//! to 4); then come four tiles of A, four of W, and a table. Output, for each: the stored tile.
+//! Input, until it ends: records of fourteen tiles. The first begins with a byte, how many pairs are
+//! multiplied (1 to 6); then come six tiles of A, six of W, and a table. Output, for each: the stored tile.
 
 use core::slice;
 
 use hexflash_dsp::hmx::{Matrix, TILE_BYTES, TilePtr, Unit};
 use hexflash_dsp::hvx::VectorPtr;
-use hexflash_dsp::platform::linux::sys::{self, Call};
-use hexflash_dsp::platform::linux::{Stream, guarded, hold_matrix_unit};
+use hexflash_dsp::platform::linux::{guarded, hold_matrix_unit};
 
 use super::serve::failed;
+use super::stream::{read, write};
 use super::{Failure, unusable};
 
 /// Pairs of tiles in a record.
-const PAIRS: usize = 4;
+const PAIRS: usize = 6;
 /// Tiles of a record, and the one that is stored.
 const TILES: usize = 2 * PAIRS + 2;
 const STORED: usize = TILES;
@@ -28,7 +28,7 @@ pub(super) fn run() -> Result<(), Failure> {
     let tiles = TilePtr::at_or_after(base);
     let mut unit = Matrix::take();
     loop {
-        // SAFETY: the first ten tiles from `tiles` on are inside of VTCM, which has room for twelve, is
+        // SAFETY: the first fourteen tiles from `tiles` on are inside of VTCM, which has room for 16, is
         // zeroed, and is nobody else's. The slice ends before the unit is asked to do anything.
         let record = unsafe { slice::from_raw_parts_mut(tiles.vectors().get(), TILES * TILE_BYTES) };
         match read(record)? {
@@ -38,44 +38,18 @@ pub(super) fn run() -> Result<(), Failure> {
         }
         let pairs = usize::from(record[0]);
         if !(1..=PAIRS).contains(&pairs) {
-            return Err(unusable("a record has 1 to 4 pairs of tiles"));
+            return Err(unusable("a record has 1 to 6 pairs of tiles"));
         }
         unit.clear();
-        // SAFETY: `pairs` is 1 to 4. Tiles 1 to 4 are A's, 5 to 8 W's, 9 is the table and 10 is for what is
-        // stored: all are inside of VTCM, which nobody else uses. This thread holds the unit.
+        // SAFETY: `pairs` is 1 to 6. Tiles 1 to 6 are A's, 7 to 12 W's, 13 is the table and 14 is for what
+        // is stored: all are inside of VTCM, which nobody else uses. This thread holds the unit.
         unsafe {
             unit.load_table(tiles.skip(1 + 2 * PAIRS));
             unit.multiply(tiles.skip(1), tiles.skip(1 + PAIRS), pairs);
             unit.store(tiles.skip(STORED));
         }
         unit.finish();
-        // SAFETY: tile 10 is inside of VTCM, and the unit has finished with it.
+        // SAFETY: tile 14 is inside of VTCM, and the unit has finished with it.
         write(unsafe { slice::from_raw_parts(tiles.skip(STORED).vectors().get(), TILE_BYTES) })?;
     }
-}
-
-/// Reads until `to` is full or the input ends; gives the bytes read.
-fn read(to: &mut [u8]) -> Result<usize, Failure> {
-    let mut done = 0;
-    while done < to.len() {
-        let rest = &mut to[done..];
-        let a = [0, rest.as_mut_ptr() as u32, rest.len() as u32, 0, 0, 0];
-        // SAFETY: the system writes at most `rest.len()` bytes at `rest.as_mut_ptr()`, which are those of a
-        // slice.
-        match unsafe { sys::call(Call::Read, a) }.map_err(failed("cannot read"))? {
-            0 => break,
-            n => done += n as usize,
-        }
-    }
-    Ok(done)
-}
-
-fn write(mut bytes: &[u8]) -> Result<(), Failure> {
-    while !bytes.is_empty() {
-        let a = [Stream::Out as u32, bytes.as_ptr() as u32, bytes.len() as u32, 0, 0, 0];
-        // SAFETY: the system reads `bytes.len()` bytes at `bytes.as_ptr()`, which are those of a slice.
-        let n = unsafe { sys::call(Call::Write, a) }.map_err(failed("cannot write"))? as usize;
-        bytes = bytes.get(n.max(1)..).unwrap_or(&[]);
-    }
-    Ok(())
 }

@@ -1,13 +1,17 @@
 //! The image for qemu in user mode: `IMAGE serve FD-DIR FD`, see [`hexflash_abi::guest`]; `IMAGE check` holds
 //! the vector operations against their definitions; `IMAGE packets ...` counts what kernels take; `IMAGE
-//! matrix` multiplies tiles of its input by the matrix unit.
+//! matrix` multiplies tiles of its input by the matrix unit; `IMAGE forms` executes float instructions.
 //!
 //! Exit codes: 0 told to stop; 1 the session was lost; 2 called in a way that cannot work; 101 a panic.
 
+#[cfg(target_feature = "hvx-qfloat")]
+mod forms;
 #[cfg(target_feature = "hvxv73")]
 mod matrix;
 mod packets;
 mod serve;
+#[cfg(target_feature = "hvx-qfloat")]
+mod stream;
 
 use core::arch::global_asm;
 use core::ffi::{CStr, c_char};
@@ -59,6 +63,8 @@ unsafe extern "C" fn main(sp: *const u32) -> ! {
     end(match (argument(1), argument(2), argument(3)) {
         (Some("serve"), Some(files), Some(fd)) => serve::run(files, fd),
         (Some("check"), None, None) => check(),
+        #[cfg(target_feature = "hvx-qfloat")]
+        (Some("forms"), None, None) => forms::run(),
         #[cfg(target_feature = "hvxv73")]
         (Some("matrix"), None, None) => matrix::run(),
         (Some("packets"), Some(op), Some(dtype)) => {
@@ -66,9 +72,9 @@ unsafe extern "C" fn main(sp: *const u32) -> ! {
             let number = |i| argument(i).and_then(|text| text.parse().ok()).unwrap_or(0);
             packets::run(&packets::Case { op, dtype, numbers: [4, 5, 6, 7, 8].map(number) })
         }
-        _ => {
-            Err(unusable("usage: serve FD-DIR FD, check, matrix, or packets OP TYPE A B TOKENS PAST THREADS"))
-        }
+        _ => Err(unusable(
+            "usage: serve FD-DIR FD, check, forms, matrix, or packets OP TYPE A B TOKENS PAST THREADS",
+        )),
     })
 }
 

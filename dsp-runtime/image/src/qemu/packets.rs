@@ -18,13 +18,14 @@ use hexflash_abi::validate::{self, BufferInfo};
 use hexflash_abi::{BufferId, DType, Fault, Fd, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
-use hexflash_dsp::kernels::{self, OpRun};
 use hexflash_dsp::memory::View;
+use hexflash_dsp::op_run::OpRun;
 use hexflash_dsp::plan::{OpShapes, Resources, Units};
 use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, counters, guarded, hold_matrix_unit, spawn};
 use hexflash_dsp::platform::{CacheOp, Platform};
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
 use hexflash_dsp::step::Step;
+use hexflash_dsp::table;
 use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
@@ -276,6 +277,8 @@ impl OneOp {
                     beta_fast: 32.0,
                     beta_slow: 1.0,
                     sections: [0; 4],
+                    temperature: 0.0,
+                    temperature_span: 0,
                 };
                 p.operands(&[x], y, &rope);
             }
@@ -443,7 +446,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     };
     let resources = Resources { workers, vtcm_bytes: VTCM, units: Units { hmx: hmx.into(), ..Units::NONE } };
     let shapes = OpShapes::of(&checked, &program.op, resources);
-    let plan = kernels::plan(*op, &shapes).map_err(refused)?;
+    let plan = table::plan(*op, &shapes).map_err(refused)?;
     // SAFETY: `checked.check` has validated the tensors against this very memory, which begins at a multiple
     // of 128 and lives until the process ends.
     let view = |(tensor, dtype)| unsafe { View::new(memory, tensor, dtype, tokens) };
@@ -472,7 +475,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let Some(mut dispatcher) = pool.dispatcher() else { end(Err(unusable("the pool is taken"))) };
     let mut run =
         OpRun { pool: &mut dispatcher, src, dst, op: &program.op, step: &mut step, plan, stream: None };
-    if let Err(fault) = kernels::run(&mut run) {
+    if let Err(fault) = table::run(&mut run) {
         end(Err(refused(fault)));
     }
     for (worker, taken) in counting.taken[..workers].iter().enumerate() {

@@ -11,7 +11,7 @@ use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::pool::MAX_WORKERS;
 
 use crate::rpc::{self, AeeError, Info, Interface, RemoteArg, Start};
-use qurt::Profile;
+use qurt::{Power, Profile, VectorUnit};
 use session::Running;
 
 /// VTCM is granted in pages of this size.
@@ -24,9 +24,14 @@ const HANDLE: u64 = u64::from_le_bytes(*b"hexflash");
 struct Skel {
     open: bool,
     running: Option<Running>,
+    /// Code that the last `start` gave; 0 before the first.
+    started: i32,
+    /// Votes while forms are executed one by one: until a session starts, which has its own.
+    power: Option<Power>,
 }
 
-static SKEL: spin::Mutex<Skel> = spin::Mutex::new(Skel { open: false, running: None });
+static SKEL: spin::Mutex<Skel> =
+    spin::Mutex::new(Skel { open: false, running: None, started: 0, power: None });
 
 impl Skel {
     fn check(&self, handle: u64) -> Result<(), AeeError> {
@@ -44,12 +49,61 @@ impl Interface for Skel {
         if let Some(running) = self.running.take() {
             running.stop();
         }
+        self.power = None;
         self.open = false;
         Ok(())
     }
 
     fn start(&mut self, handle: u64, start: &Start) -> Result<(), AeeError> {
         self.check(handle)?;
+        self.power = None;
+        let outcome = self.run_session(start);
+        self.started = outcome.map_or_else(AeeError::code, |()| 0);
+        outcome
+    }
+
+    fn stop(&mut self, handle: u64) -> Result<(), AeeError> {
+        self.check(handle)?;
+        self.running.take().ok_or(AeeError::BAD_STATE)?.stop();
+        Ok(())
+    }
+
+    fn run(&mut self, handle: u64, request: &[u8], response: &mut [u8]) -> Result<(), AeeError> {
+        self.check(handle)?;
+        self.running.as_ref().ok_or(AeeError::BAD_STATE)?;
+        let written = qurt::exchange(request, response)?;
+        if written == response.len() { Ok(()) } else { Err(AeeError::BAD_PARAMETER) }
+    }
+
+    fn form(&mut self, handle: u64, operands: &[u8], given: &mut [u8]) -> Result<(), AeeError> {
+        self.check(handle)?;
+        if self.running.is_none() && self.power.is_none() {
+            let mut power = Power::new(Profile::Burst, false);
+            // Without a matrix unit no vote is needed: what is refused makes it slower.
+            let _ = power.raise();
+            self.power = Some(power);
+        }
+        let _unit = VectorUnit::lock().ok_or(AeeError::BUSY)?;
+        machine::execute(operands, given)
+    }
+
+    fn info(&mut self) -> Info {
+        Info {
+            abi_version: ABI_VERSION,
+            arch: machine::arch().into(),
+            layout_hash: LAYOUT_HASH,
+            power: self.running.as_ref().map_or(0, Running::power),
+            matrix_unit: self.running.as_ref().map_or(0, Running::matrix_unit),
+            serving: self.running.is_some().into(),
+            started: self.started,
+            forms: machine::FORMS,
+            reserved: 0,
+        }
+    }
+}
+
+impl Skel {
+    fn run_session(&mut self, start: &Start) -> Result<(), AeeError> {
         if self.running.is_some() {
             return Err(AeeError::ALREADY);
         }
@@ -64,28 +118,12 @@ impl Interface for Skel {
             && start.vtcm_bytes > 0
             && start.vtcm_bytes.is_multiple_of(VTCM_UNIT)
             && start.matrix_unit <= 1
-            && start.reserved == 0;
+            && [Start::QUEUE, Start::CALLS].contains(&start.transport);
         if !sound {
             return Err(AeeError::BAD_PARAMETER);
         }
         self.running = Some(Running::start(start, profile, dma, streams)?);
         Ok(())
-    }
-
-    fn stop(&mut self, handle: u64) -> Result<(), AeeError> {
-        self.check(handle)?;
-        self.running.take().ok_or(AeeError::BAD_STATE)?.stop();
-        Ok(())
-    }
-
-    fn info(&mut self) -> Info {
-        Info {
-            abi_version: ABI_VERSION,
-            arch: machine::arch().into(),
-            layout_hash: LAYOUT_HASH,
-            power: self.running.as_ref().map_or(0, Running::power),
-            matrix_unit: self.running.as_ref().map_or(0, Running::matrix_unit),
-        }
     }
 }
 
@@ -107,7 +145,8 @@ pub unsafe extern "C" fn hexflash_skel_handle_invoke(handle: u64, sc: u32, args:
 /// Nothing unwinds on the DSP: the process ends, and the host learns that the session is lost.
 #[cfg(target_arch = "hexagon")]
 #[unsafe(no_mangle)]
-fn hexflash_skel_panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+fn hexflash_skel_panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    qurt::log_error(format_args!("{info}"));
     // SAFETY: the call takes nothing, ends the process and does not return.
     unsafe { qurt::abort() }
 }

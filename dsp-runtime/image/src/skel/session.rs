@@ -6,7 +6,6 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use hexflash_abi::message::{Request, Response};
@@ -23,7 +22,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::machine;
 use super::qurt::{
-    Power, Profile, Queue, QueueEnd, QurtPlatform, TIMEOUT_IDLE_US, Thread, VectorUnit, VtcmGrant,
+    HeapBlock, Idle, MessageEnd, Power, Priority, Profile, QurtPlatform, TIMEOUT_IDLE_US, Thread, Transport,
+    VectorUnit, VtcmGrant, log_error, tell_news,
 };
 use crate::rpc::{AeeError, Start};
 
@@ -35,17 +35,25 @@ const STACK_BYTES: usize = 128 << 10;
 /// Empty reads of the queue after which scratchpad and clocks are given up: half a second.
 const IDLE_READS: u32 = 500_000 / TIMEOUT_IDLE_US;
 
-/// Memory for one session at a time, which [`Running`] stands for.
-#[repr(C, align(128))]
-struct Reserved<const N: usize>(UnsafeCell<[u8; N]>);
+/// Memory of a session: what programs are loaded to, and a stack for each thread.
+struct Rooms {
+    arena: HeapBlock,
+    stacks: HeapBlock,
+}
 
-// SAFETY: the memory is used through raw pointers only, by the session that runs, and each stack by its one
-// thread. `Skel::start` makes no second `Running` while it has one.
-unsafe impl<const N: usize> Sync for Reserved<N> {}
+impl Rooms {
+    fn new(threads: usize) -> Option<Self> {
+        Some(Self {
+            arena: HeapBlock::zeroed(ARENA_BYTES)?,
+            stacks: HeapBlock::zeroed(threads * STACK_BYTES)?,
+        })
+    }
 
-static ARENA: Reserved<ARENA_BYTES> = Reserved(UnsafeCell::new([0; ARENA_BYTES]));
-static STACKS: [Reserved<STACK_BYTES>; MAX_WORKERS] =
-    [const { Reserved(UnsafeCell::new([0; STACK_BYTES])) }; MAX_WORKERS];
+    /// The stack of a thread, by its number.
+    fn stack(&self, id: usize) -> Option<*mut [u8]> {
+        self.stacks.part(id * STACK_BYTES, STACK_BYTES)
+    }
+}
 
 /// What the session's thread needs, and what it says.
 struct Shared {
@@ -56,6 +64,11 @@ struct Shared {
     power: AtomicI32,
     /// What the request for the matrix unit gave, if it was asked for.
     matrix_unit: AtomicI32,
+    rooms: Option<Rooms>,
+    /// FastRPC's.
+    priority: Priority,
+    /// [`Start::transport`].
+    transport: u32,
     queue: u64,
     threads: u32,
     vtcm_bytes: u32,
@@ -113,6 +126,9 @@ static SHARED: StaticShared = StaticShared(UnsafeCell::new(Shared {
     state: AtomicU32::new(STARTING),
     power: AtomicI32::new(0),
     matrix_unit: AtomicI32::new(0),
+    rooms: None,
+    priority: Priority::USUAL,
+    transport: Start::QUEUE,
     queue: 0,
     threads: 0,
     vtcm_bytes: 0,
@@ -126,10 +142,6 @@ fn shared() -> &'static Shared {
     // SAFETY: only `Running::start` writes the value, while no thread of a session exists: `Skel::start`
     // makes no second `Running` while it has one, and `stop` joins the thread.
     unsafe { &*SHARED.0.get() }
-}
-
-fn stack(i: usize) -> *mut [u8] {
-    core::ptr::slice_from_raw_parts_mut(STACKS[i].0.get().cast(), STACK_BYTES)
 }
 
 /// A running session; the process has at most one.
@@ -147,12 +159,21 @@ impl Running {
         dma: DmaMode,
         streams: bool,
     ) -> Result<Self, AeeError> {
-        let Start { queue, threads, vtcm_bytes, .. } = *start;
+        let Start { queue, threads, vtcm_bytes, transport, .. } = *start;
+        let rooms = Rooms::new(threads as usize);
+        let Some((rooms, stack)) = rooms.and_then(|rooms| rooms.stack(0).map(|stack| (rooms, stack))) else {
+            log_error(format_args!("no memory for a session of {threads} threads"));
+            return Err(AeeError::NO_MEMORY);
+        };
+        let priority = Priority::own();
         let shared_now = Shared {
             stop: AtomicBool::new(false),
             state: AtomicU32::new(STARTING),
             power: AtomicI32::new(0),
             matrix_unit: AtomicI32::new(0),
+            rooms: Some(rooms),
+            priority,
+            transport,
             queue,
             threads,
             vtcm_bytes,
@@ -163,10 +184,19 @@ impl Running {
         };
         // SAFETY: no thread of a session exists, so that nobody uses the value: `Skel::start` calls this only
         // when it has no `Running`, and the last one's thread was joined, by `stop` or, if it failed, here.
-        unsafe { SHARED.0.get().write(shared_now) };
-        // SAFETY: `serve` may be called once at a time, and the stack is its own.
-        let thread = unsafe { Thread::start(stack(0), serve, core::ptr::null_mut()) };
-        let thread = thread.ok_or(AeeError::NO_MEMORY)?;
+        // What a session before it had is dropped.
+        unsafe { *SHARED.0.get() = shared_now };
+        // SAFETY: `serve` may be called once at a time, and the stack is its own: its memory is in `SHARED`
+        // until `end`, after the thread was joined.
+        let thread = unsafe { Thread::start(stack, priority.of_session(), serve, core::ptr::null_mut()) };
+        let thread = match thread {
+            Ok(thread) => thread,
+            Err(error) => {
+                log_error(format_args!("qurt_thread_create gave {error:#x} for the session's thread"));
+                end();
+                return Err(AeeError::NO_MEMORY);
+            }
+        };
         let state = &shared().state;
         while state.load(Ordering::Acquire) == STARTING {
             QurtPlatform::PLAIN.futex_wait(state, STARTING);
@@ -175,6 +205,7 @@ impl Running {
             SERVING => Ok(Self { thread }),
             failure => {
                 thread.join();
+                end();
                 Err(Failure::parse(failure).error())
             }
         }
@@ -193,8 +224,17 @@ impl Running {
     /// Ends the session.
     pub(super) fn stop(self) {
         shared().stop.store(true, Ordering::Release);
+        tell_news();
         self.thread.join();
+        end();
     }
+}
+
+/// Gives a session's memory back. Its threads were joined.
+fn end() {
+    // SAFETY: no thread of a session exists (the callers have joined it, or it was never there), so that
+    // nobody uses the value: `Skel::start` makes no second `Running` while it has one.
+    unsafe { (*SHARED.0.get()).rooms = None };
 }
 
 fn report(state: u32) {
@@ -205,6 +245,7 @@ fn report(state: u32) {
 
 unsafe extern "C" fn serve(_: *mut c_void) {
     if let Err(failure) = session(shared()) {
+        log_error(format_args!("the session does not start: {failure:?}"));
         report(failure as u32);
     }
 }
@@ -249,13 +290,15 @@ fn all_ready(platform: QurtPlatform, workers: usize) -> bool {
 
 /// Runs the session; the failure is why it could not start.
 fn session(shared: &Shared) -> Result<(), Failure> {
-    let mut queue = Queue::import(shared.queue).ok_or(Failure::Queue)?;
+    let mut transport = Transport::open(shared.transport, shared.queue).map_err(|_| Failure::Queue)?;
     let unit = VectorUnit::lock().ok_or(Failure::VectorUnit)?;
     let mut power = Power::new(shared.profile, shared.wants_matrix_unit);
     let no_power = power.raise().err();
     shared.power.store(power.refused(), Ordering::Relaxed);
     let asks = shared.wants_matrix_unit && no_power.is_none();
-    let mut grant = VtcmGrant::acquire(shared.vtcm_bytes, asks).ok_or(Failure::Vtcm)?;
+    let rooms = shared.rooms.as_ref().ok_or(Failure::Internal)?;
+    let grant = VtcmGrant::acquire(shared.vtcm_bytes, asks, shared.priority);
+    let mut grant = grant.ok_or(Failure::Vtcm)?;
     if !grant.has_matrix_unit() {
         power.forget_matrix_unit();
         if shared.wants_matrix_unit {
@@ -266,9 +309,9 @@ fn session(shared: &Shared) -> Result<(), Failure> {
     // holds it while it runs kernels, so that nobody else uses them then. The resource manager aligns `base`,
     // and `Vtcm::region` refuses an address that is not a multiple of 128.
     let vtcm = unsafe { Vtcm::new(grant.base, grant.bytes) };
-    let arena = NonNull::new(ARENA.0.get().cast()).ok_or(Failure::Internal)?;
-    // SAFETY: static memory, aligned, that only the one session uses; the host has no mapping of it.
-    let arena = unsafe { Arena::new(arena, ARENA_BYTES) };
+    // SAFETY: memory of the heap, aligned, that only the one session uses, until its thread was joined; the
+    // host has no mapping of it.
+    let arena = unsafe { Arena::new(rooms.arena.base(), rooms.arena.bytes()) };
     let platform = QurtPlatform::PLAIN;
     let platform = if grant.has_matrix_unit() { platform.with_matrix_unit() } else { platform };
     let pool = Pool::new(&platform, machine::isa(), vtcm, shared.threads as usize, shared.dma);
@@ -278,10 +321,19 @@ fn session(shared: &Shared) -> Result<(), Failure> {
     let mut outcome = Ok(());
     READY.store(0, Ordering::Release);
     for (start, thread) in starts.iter().zip(&mut threads).take(pool.workers()).skip(1) {
+        let Some(stack) = rooms.stack(start.id) else {
+            outcome = Err(Failure::Internal);
+            break;
+        };
+        let (argument, priority) = ((&raw const *start).cast_mut().cast(), shared.priority.of_session());
         // SAFETY: pool and starts outlive the threads, which are joined below; each stack has one thread.
-        *thread = unsafe { Thread::start(stack(start.id), worker, (&raw const *start).cast_mut().cast()) };
-        if thread.is_none() {
-            outcome = Err(Failure::Thread);
+        match unsafe { Thread::start(stack, priority, worker, argument) } {
+            Ok(started) => *thread = Some(started),
+            Err(error) => {
+                log_error(format_args!("qurt_thread_create gave {error:#x} for worker {}", start.id));
+                outcome = Err(Failure::Thread);
+                break;
+            }
         }
     }
     if outcome.is_ok() && !all_ready(platform, pool.workers()) {
@@ -291,7 +343,7 @@ fn session(shared: &Shared) -> Result<(), Failure> {
         Some(dispatcher) if outcome.is_ok() => {
             report(SERVING);
             let mut session = Session::new(&platform, dispatcher, arena, machine::arch());
-            answer(&shared.stop, &mut queue, &mut session, &mut grant, &mut power);
+            answer(&shared.stop, &mut transport, &mut session, &mut grant, &mut power);
             session.unmap_all();
         }
         Some(_) => {}
@@ -307,7 +359,7 @@ fn session(shared: &Shared) -> Result<(), Failure> {
 /// Answers messages until told to stop, or until the host is gone.
 fn answer(
     stop: &AtomicBool,
-    queue: &mut Queue,
+    transport: &mut Transport,
     session: &mut Session<'_, '_, QurtPlatform>,
     grant: &mut VtcmGrant,
     power: &mut Power,
@@ -316,9 +368,10 @@ fn answer(
     let mut idle = 0;
     // Acquire: pairs with the release of `Running::stop`.
     while !stop.load(Ordering::Acquire) {
-        let bytes = match queue.read(&mut message) {
+        let rest = if idle >= IDLE_READS { Idle::Resting } else { Idle::Briefly };
+        let bytes = match transport.read(&mut message, rest) {
             Ok(read) => read,
-            Err(QueueEnd::Idle) => {
+            Err(MessageEnd::Idle) => {
                 idle += 1;
                 let idle = idle >= IDLE_READS;
                 grant.lend(idle);
@@ -327,7 +380,7 @@ fn answer(
                 }
                 continue;
             }
-            Err(QueueEnd::Lost) => return,
+            Err(MessageEnd::Lost) => return,
         };
         idle = 0;
         // A matrix unit that was lent and has no power any more must not be touched.
@@ -335,8 +388,7 @@ fn answer(
         let request = &message[..bytes];
         let held = powered && grant.hold();
         let response = if held { session.handle(request) } else { vtcm_is_busy(request) };
-        let told = if held { session.written_for_host() } else { &[] };
-        if queue.write(response.as_bytes(), told).is_err() {
+        if transport.write(response.as_bytes()).is_err() {
             return;
         }
         grant.lend(false);

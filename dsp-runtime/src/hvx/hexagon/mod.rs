@@ -1,7 +1,8 @@
 //! Hexagon HVX: a vector is one register.
 //!
 //! Integer operations are the same instructions on every version. Float operations are chosen when the crate
-//! is compiled, by the target's features: scalar code below v68 and HVX float above.
+//! is compiled, by the target's features: scalar code below v68 and HVX float above. With the feature `plain`
+//! that is qfloat without IEEE arithmetic, for DSPs of v68 to v75 that are found not to have it.
 //!
 //! Where an instruction takes or gives a vector predicate, the compiler's intrinsics are unusable (they abort
 //! it); there [`core::simd`] masks, which it selects well, or assembly.
@@ -14,6 +15,10 @@ mod float;
 #[cfg(target_feature = "hvx-qfloat")]
 #[path = "qfloat.rs"]
 mod float;
+#[cfg(target_feature = "hvx-qfloat")]
+pub mod forms;
+#[cfg(any(not(target_feature = "hvx-qfloat"), feature = "plain"))]
+mod lanes;
 mod partial;
 
 use core::arch::hexagon::v128::*;

@@ -29,6 +29,10 @@ use crate::hvx::math;
 pub(super) const HIDDEN_BITS: bool = cfg!(target_feature = "hvxv79");
 /// Whether floats are computed one by one.
 pub(super) const SCALAR: bool = false;
+/// Whether IEEE sums, products and conversions of HVX are used. From v79 on there are none. No library that
+/// is known to run on phones has any of them, so that there is code without ([`plain`]), for DSPs of which
+/// the start of a session finds that they do not execute them ([`forms`](super::forms)).
+const IEEE: bool = !HIDDEN_BITS && !cfg!(feature = "plain");
 
 #[inline(always)]
 fn floats(v: V) -> Simd<f32, LANES> {
@@ -58,17 +62,17 @@ pub(super) fn mul(a: V, b: V) -> V {
 
 #[inline(always)]
 pub(super) fn add_ieee(a: V, b: V) -> V {
-    if HIDDEN_BITS { add(a, b) } else { hvx!(q6_vsf_vadd_vsfvsf(a, b)) }
+    if IEEE { hvx!(q6_vsf_vadd_vsfvsf(a, b)) } else { plain::add(a, b) }
 }
 
 #[inline(always)]
 pub(super) fn sub_ieee(a: V, b: V) -> V {
-    if HIDDEN_BITS { sub(a, b) } else { hvx!(q6_vsf_vsub_vsfvsf(a, b)) }
+    if IEEE { hvx!(q6_vsf_vsub_vsfvsf(a, b)) } else { plain::sub(a, b) }
 }
 
 #[inline(always)]
 pub(super) fn mul_ieee(a: V, b: V) -> V {
-    if HIDDEN_BITS { mul(a, b) } else { hvx!(q6_vsf_vmpy_vsfvsf(a, b)) }
+    if IEEE { hvx!(q6_vsf_vmpy_vsfvsf(a, b)) } else { plain::mul(a, b) }
 }
 
 #[inline(always)]
@@ -121,12 +125,11 @@ pub(super) fn sum(x: V) -> f32 {
 
 #[inline(always)]
 pub(super) fn widen_f16(x: V) -> (V, V) {
-    if HIDDEN_BITS {
-        // Multiplied by one, which is exact there.
-        widen_f16_scaled(x, 0x3c00_3c00, [1.0; 2])
-    } else {
+    if IEEE {
         let pair = hvx!(q6_wsf_vcvt_vhf(x));
         (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+    } else {
+        plain::widen_f16(x)
     }
 }
 
@@ -137,42 +140,42 @@ pub(super) fn widen_f16_scaled(x: V, factors: i32, _same: [f32; 2]) -> (V, V) {
     (single(hvx!(q6_v_lo_w(pair))), single(hvx!(q6_v_hi_w(pair))))
 }
 
-// Sums of products of f16 are IEEE's, by an instruction for 64 of each; from v79 on in qf32, which has none.
+// Sums of products of f16 are IEEE's, by an instruction for 64 of each; in qf32 where that is missing.
 
 #[inline(always)]
 pub(super) fn start_half_sums(low: V, high: V, factor: V) -> (V, V) {
-    if HIDDEN_BITS {
-        (mul_q(low, factor), mul_q(high, factor))
-    } else {
+    if IEEE {
         (mul_ieee(low, factor), mul_ieee(high, factor))
+    } else {
+        (mul_q(low, factor), mul_q(high, factor))
     }
 }
 
 #[inline(always)]
 pub(super) fn half_sums(low: V, high: V) -> (V, V) {
-    if HIDDEN_BITS {
+    if IEEE {
+        (low, high)
+    } else {
         let zero = vector(Words::splat(0));
         (add_qf(zero, low), add_qf(zero, high))
-    } else {
-        (low, high)
     }
 }
 
 #[inline(always)]
 pub(super) fn add_half_products((low, high): (V, V), a: V, b: V) -> (V, V) {
-    if HIDDEN_BITS {
-        let pair = hvx!(q6_wqf32_vmpy_vhfvhf(a, b));
-        (add_q(low, hvx!(q6_v_lo_w(pair))), add_q(high, hvx!(q6_v_hi_w(pair))))
-    } else {
+    if IEEE {
         let sums = hvx!(q6_w_vcombine_vv(high, low));
         let sums = hvx!(q6_wsf_vmpyacc_wsfvhfvhf(sums, a, b));
         (hvx!(q6_v_lo_w(sums)), hvx!(q6_v_hi_w(sums)))
+    } else {
+        let pair = hvx!(q6_wqf32_vmpy_vhfvhf(a, b));
+        (add_q(low, hvx!(q6_v_lo_w(pair))), add_q(high, hvx!(q6_v_hi_w(pair))))
     }
 }
 
 #[inline(always)]
 pub(super) fn end_half_sums((low, high): (V, V)) -> (V, V) {
-    if HIDDEN_BITS { (single(low), single(high)) } else { (low, high) }
+    if IEEE { (low, high) } else { (single(low), single(high)) }
 }
 
 /// Products of f16, which fit qf32, are rounded when they become f16.
@@ -289,4 +292,42 @@ pub(super) fn rsqrt(x: V) -> V {
         y = product(y, hvx!(q6_vqf32_vsub_vqf32vqf32(threehalves, product(product(half, y), y))));
     }
     select_gt(x, splat(f32::MAX), splat(0.0), single(y))
+}
+
+/// Arithmetic in place of IEEE's from v79 on: qfloat, which is exact there.
+#[cfg(not(feature = "plain"))]
+mod plain {
+    use super::V;
+    pub(super) use super::{add, mul, sub};
+
+    /// Multiplied by one, which is exact.
+    #[inline(always)]
+    pub(super) fn widen_f16(x: V) -> (V, V) {
+        super::widen_f16_scaled(x, 0x3c00_3c00, [1.0; 2])
+    }
+}
+
+/// Arithmetic in place of IEEE's up to v75, where qfloat is not exact: the scalar unit's, lane by lane. Each
+/// operation is a function, of the C ABI, which passes vectors in registers: written out wherever it is
+/// needed it would make the library twice as large.
+#[cfg(feature = "plain")]
+#[expect(improper_ctypes_definitions, reason = "the C ABI between Rust functions")]
+mod plain {
+    use super::super::{V, lanes};
+    pub(super) use lanes::widen_f16;
+
+    #[inline(never)]
+    pub(super) extern "C" fn add(a: V, b: V) -> V {
+        lanes::add(a, b)
+    }
+
+    #[inline(never)]
+    pub(super) extern "C" fn sub(a: V, b: V) -> V {
+        lanes::sub(a, b)
+    }
+
+    #[inline(never)]
+    pub(super) extern "C" fn mul(a: V, b: V) -> V {
+        lanes::mul(a, b)
+    }
 }

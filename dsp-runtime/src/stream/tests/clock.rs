@@ -120,14 +120,14 @@ impl Engines {
 }
 
 /// Packets of a piece.
-fn packets(matrix: &Matrix, piece: Piece) -> f64 {
+fn packets(matrix: &StreamedMatrix, piece: Piece) -> f64 {
     let strip = (piece.unit - matrix.first) as usize * matrix.unit_strips;
     let strips = matrix.unit_strips.min(matrix.strips - strip) as f64;
     strips * (piece.groups as f64 * GROUP_TILES * TILE + STRIP)
 }
 
 /// Plays a product whose weights come from `stream`.
-fn product(engines: &mut Engines, stream: &Stream<'_>, rings: &mut [Ring; WORKERS], matrix: &Matrix) {
+fn product(engines: &mut Engines, stream: &Stream<'_>, rings: &mut [Ring; WORKERS], matrix: &StreamedMatrix) {
     let mut multiplied = [false; WORKERS];
     engines.play(|engines, w| {
         let Ring { ring, numbers } = &mut rings[w];
@@ -169,10 +169,10 @@ impl Time {
 /// Plays a step: with rings for the whole step, or with room for two pieces and a stream per matrix.
 fn play(ops: &[Op], cycles: f64, vtcm: usize, streamed: bool) -> Time {
     // What ops have of VTCM: two states of 64 KiB per worker, and rows.
-    let mut layout = Layout::behind(WORKERS * 133 * 1024, WORKERS, vtcm);
+    let mut layout = RingLayout::behind(WORKERS * 133 * 1024, WORKERS, vtcm);
     let most = if streamed { layout.piece_bytes() } else { layout.bytes / 2 };
     let shapes = ops.iter().filter_map(|op| if let Op::Product(shape) = op { Some(*shape) } else { None });
-    let matrices: Vec<Matrix> = shapes
+    let matrices: Vec<StreamedMatrix> = shapes
         .map(|[rows, k]| {
             let (strips, groups) = (rows.div_ceil(32), k / 64);
             let share = strips / (8 * WORKERS);
@@ -180,7 +180,7 @@ fn play(ops: &[Op], cycles: f64, vtcm: usize, streamed: bool) -> Time {
             let piece =
                 if whole > 1 { whole * groups } else { (groups * GROUP).min(65_536).min(most) / GROUP };
             let end = layout.push(strips.div_ceil(unit_strips(piece, groups))).unwrap();
-            Matrix::new(std::ptr::null(), [strips, groups], piece, GROUP, end)
+            StreamedMatrix::new(std::ptr::null(), [strips, groups], piece, GROUP, end)
         })
         .collect();
     let (list, mut rings) = (List(matrices), <[Ring; WORKERS]>::default());
@@ -196,10 +196,11 @@ fn play(ops: &[Op], cycles: f64, vtcm: usize, streamed: bool) -> Time {
                     product(&mut engines, &whole, &mut rings, matrix);
                     continue;
                 }
-                let own = List(vec![Matrix { first: 0, end: matrix.end - matrix.first, ..*matrix }]);
+                let own = List(vec![StreamedMatrix { first: 0, end: matrix.end - matrix.first, ..*matrix }]);
                 let bytes = 2 * matrix.piece_groups * GROUP;
                 // SAFETY: the clock moves nothing.
-                let stream = unsafe { Stream::new(&own, Layout { bytes, units: own.0[0].end, ..layout }) };
+                let stream =
+                    unsafe { Stream::new(&own, RingLayout { bytes, units: own.0[0].end, ..layout }) };
                 product(&mut engines, &stream, &mut Default::default(), &own.0[0]);
             }
             Op::Alone(packets) => engines.alone(packets),

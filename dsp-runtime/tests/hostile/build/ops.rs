@@ -314,6 +314,8 @@ impl Builder<'_> {
             beta_fast: self.random.pick(&[32.0, 0.0]),
             beta_slow: 1.0,
             sections: self.random.pick(&[[1, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 1]]),
+            temperature: if d == 2 * half && mode < 8 { self.random.pick(&[0.0, 0.1, 1e30]) } else { 0.0 },
+            temperature_span: self.random.pick(&[1, 7, u32::MAX]),
         };
         self.op(Op::Rope, &[Some(x), positions, factors], &[y], &p);
         Some(())

@@ -16,9 +16,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use super::CliError;
 use super::interrupt::{self, cancel_on_signals};
 use super::options::{DeviceArgs, DrafterArgs, EngineArgs, ModelArgs, PlacementArgs};
-use super::{CliError, print_json};
+use super::output::print_json;
 use hexflash::cancel::Cancel;
 use hexflash::device::CostUnit;
 use hexflash::engine::{Engine, EngineError};

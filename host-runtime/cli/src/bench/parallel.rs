@@ -11,8 +11,9 @@ use hexflash_abi::program::MAX_SLOTS;
 use serde::Serialize;
 
 use super::{Args, file_bytes};
+use crate::CliError;
 use crate::interrupt::{self, cancel_on_signals};
-use crate::{CliError, print_json};
+use crate::output::print_json;
 use hexflash::cancel::Cancel;
 use hexflash::device::DeviceInfo;
 use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId, StepRows};

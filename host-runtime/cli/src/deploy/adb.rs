@@ -1,7 +1,7 @@
 //! adb: which device, and commands on it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use super::DeployError;
@@ -58,6 +58,11 @@ impl Adb {
         let wanted = serial.map(str::to_owned).or(set.map(|serial| serial.to_string_lossy().into_owned()));
         adb.serial = choose(&String::from_utf8_lossy(&heard.stdout), wanted.as_deref())?;
         Ok(adb)
+    }
+
+    /// Serial number of the device, as adb has it.
+    pub(super) fn serial(&self) -> &str {
+        &self.serial
     }
 
     /// Runs adb until its end; `what` says in an error what it did when it hung.
@@ -136,6 +141,15 @@ impl Adb {
                 text: last_line(&[&heard.stdout[..], &heard.stderr[..]].concat()),
             }),
         }
+    }
+
+    /// Runs a command and gives what it prints, for as long as it takes. What it complains of, and what it
+    /// reads, is ours.
+    pub(super) fn output(&self, line: &str) -> Result<String, DeployError> {
+        let mut command = self.shell(line);
+        let output = command.stdout(Stdio::piped()).spawn().and_then(std::process::Child::wait_with_output);
+        let output = output.map_err(|source| DeployError::NoAdb { adb: self.program.clone(), source })?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Becomes adb, which runs a command with our own input and output. So signals that are for us reach it,

@@ -1,10 +1,12 @@
 //! The command on the device: read as the command line itself is read, so that a mistake in it is told before
 //! hours of pushing, and so that a model is put in exactly where none is named.
 
-use super::super::{CliError, one_line, parse};
 use super::adb::quoted;
-use super::{DeployError, PROGRAM};
+use super::{DeployError, PROGRAM, Reader};
+use crate::CliError;
+use crate::library_path::VARIABLES;
 use crate::llama;
+use crate::output::one_line;
 
 /// The options of target and draft.
 const OPTIONS: [&str; 2] = ["--model", "--model-draft"];
@@ -21,7 +23,7 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Reads the arguments; without any it is `devices`.
-    pub(super) fn parse(arguments: &[String]) -> Result<Self, CliError> {
+    pub(super) fn parse(arguments: &[String], read: Reader) -> Result<Self, CliError> {
         let words = if arguments.is_empty() { vec!["devices".to_owned()] } else { arguments.to_vec() };
         let lacks = match read(&words) {
             Ok(lacks) => lacks,
@@ -49,19 +51,11 @@ impl Remote {
         let words: Vec<_> =
             with_options(&self.words, self.at, &wanted).iter().map(|word| quoted(word)).collect();
         let dir = quoted(to);
-        // What older systems call it, and what newer ones do; nothing of the vendor's: see docs/devices.md.
-        format!(
-            "cd {dir} && LD_LIBRARY_PATH={dir} ADSP_LIBRARY_PATH={dir} DSP_LIBRARY_PATH={dir} exec \
-             ./{PROGRAM} {}",
-            words.join(" ")
-        )
+        // Nothing of the vendor's: see docs/devices.md.
+        let paths = ["LD_LIBRARY_PATH"].into_iter().chain(VARIABLES);
+        let paths: Vec<_> = paths.map(|name| format!("{name}={dir}")).collect();
+        format!("cd {dir} && {} exec ./{PROGRAM} {}", paths.join(" "), words.join(" "))
     }
-}
-
-/// What the command lacks.
-fn read(words: &[String]) -> Result<[bool; 2], clap::Error> {
-    let words = [PROGRAM].into_iter().chain(words.iter().map(String::as_str));
-    Ok(parse(words.map(Into::into))?.command.lacks())
 }
 
 /// The words, with these models put in.
@@ -78,12 +72,13 @@ mod tests {
     /// What hexflash gets on the device, with a target `T` and a draft `D`.
     fn words(arguments: &[&str]) -> String {
         let arguments: Vec<_> = arguments.iter().map(|word| (*word).to_owned()).collect();
-        let remote = Remote::parse(&arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+        let remote =
+            Remote::parse(&arguments, crate::lacks).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
         let line = remote.line("/d/x y", &[Some("T".to_owned()), Some("D".to_owned())]);
         let (before, words) = line.split_once("exec ./hexflash ").unwrap();
         let dir = "'/d/x y'";
-        let paths = format!("LD_LIBRARY_PATH={dir} ADSP_LIBRARY_PATH={dir} DSP_LIBRARY_PATH={dir} ");
-        assert_eq!(before, format!("cd {dir} && {paths}"));
+        let paths = ["LD", "DSP", "ADSP", "CDSP"].map(|name| format!("{name}_LIBRARY_PATH={dir} "));
+        assert_eq!(before, format!("cd {dir} && {}", paths.concat()));
         words.to_owned()
     }
 
@@ -152,7 +147,7 @@ mod tests {
             (&["run", "-ngl", "1"], "-ngl"),
         ] {
             let arguments: Vec<_> = arguments.iter().map(|word| (*word).to_owned()).collect();
-            let error = Remote::parse(&arguments).unwrap_err().to_string();
+            let error = Remote::parse(&arguments, crate::lacks).unwrap_err().to_string();
             assert!(error.contains(cause) && error.contains("; ") && !error.contains('\n'), "{error}");
         }
     }

@@ -170,8 +170,8 @@ pub enum DeployError {
     },
     /// Nothing to deploy.
     #[error(
-        "there is no {} in {}; make the folder with `cargo xtask hexagon` and `cargo xtask dist`, or name \
-         it with --dist DIR",
+        "there is no {} in {}; make the folder with `cargo xtask hexagon` and `{make}`, or name it with \
+         --dist DIR",
         if *program { "library for the DSP" } else { "program hexflash" }, dir.display()
     )]
     Distribution {
@@ -179,7 +179,56 @@ pub enum DeployError {
         dir: PathBuf,
         /// The program is there, but no library.
         program: bool,
+        /// The command that makes the folder.
+        make: &'static str,
     },
+    /// An emulator of phones.
+    #[error(
+        "the device runs Android on {machine}, as emulators do, and has no NPU; connect a phone with a \
+         Snapdragon"
+    )]
+    Emulator {
+        /// Processor of the device.
+        machine: String,
+    },
+    /// An Android whose programs have 32 bits.
+    #[error("the device's Android is for {abi}, and hexflash has 64 bits; use a device with arm64-v8a")]
+    Narrow {
+        /// Interface that the device's programs are for.
+        abi: String,
+    },
+    /// An Android that is too old.
+    #[error(
+        "the device has Android of API {found}, and hexflash needs {lowest} (Android 9) or newer; update its \
+         system, or use another device"
+    )]
+    OldAndroid {
+        /// Level of its API.
+        found: u32,
+        /// The lowest that will do.
+        lowest: u32,
+    },
+    /// A machine of another kind.
+    #[error(
+        "the device is {machine}, and only arm64 has a Hexagon NPU; connect a machine with a Snapdragon, or \
+         name a folder for this one with --dist DIR"
+    )]
+    NoSnapdragon {
+        /// Processor of the device.
+        machine: String,
+    },
+    /// A system with another C library.
+    #[error(
+        "the device's system has musl as its C library, and there is no program for that; use a system with \
+         glibc, as Debian and Ubuntu have, or name a folder of your own with --dist DIR"
+    )]
+    Musl,
+    /// A system that starts no program that there is.
+    #[error(
+        "the device has no loader for programs of Android or of arm64 Linux with glibc; name a folder for its \
+         system with --dist DIR"
+    )]
+    NoLoader,
     /// Not a program.
     #[error("{} is no 64-bit program for arm64; make it with `cargo xtask dist`", path.display())]
     NoProgram {
@@ -269,6 +318,12 @@ impl DeployError {
                 | Self::NotThere { .. }
                 | Self::Folder { .. }
                 | Self::Distribution { .. }
+                | Self::Emulator { .. }
+                | Self::Narrow { .. }
+                | Self::OldAndroid { .. }
+                | Self::NoSnapdragon { .. }
+                | Self::Musl
+                | Self::NoLoader
                 | Self::NoProgram { .. }
                 | Self::Machine { .. }
                 | Self::System { .. }

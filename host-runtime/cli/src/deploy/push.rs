@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use super::adb::{Adb, quoted};
 use super::call::{Feed, hex};
 use super::{DeployError, name};
+use crate::output::say;
 use crate::progress::Progress;
-use crate::say;
 
 /// Bytes of a piece: a second or two over USB.
 const CHUNK: u64 = 16 << 20;

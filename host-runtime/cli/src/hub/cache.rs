@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::repo::RepoId;
+use crate::plain::read_text;
 
 /// Folders within folders of a revision that are looked into: repositories keep quantizations in one level.
 const MAX_DEPTH: usize = 4;
@@ -33,9 +34,42 @@ pub(super) fn variable(name: &str) -> Option<OsString> {
 
 /// The folder of everything that programs for the Hub keep; `None` where nothing says where it is.
 pub(super) fn hf_home() -> Option<PathBuf> {
-    let cache = || variable("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::home_dir().filter(|home| !home.as_os_str().is_empty()).map(|h| h.join(".cache"));
-    variable("HF_HOME").map(PathBuf::from).or_else(|| Some(cache().or_else(home)?.join("huggingface")))
+    let cache = || variable("XDG_CACHE_HOME").map(|cache| PathBuf::from(cache).join("huggingface"));
+    variable("HF_HOME").map(PathBuf::from).or_else(cache).or_else(in_home)
+}
+
+/// Cache in the user's home, or in what stands in for one: where commands come over adb, the home is `/`,
+/// which cannot be written.
+fn in_home() -> Option<PathBuf> {
+    let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
+    let home = home.map(|home| home.join(".cache"));
+    let program = || Some(std::env::current_exe().ok()?.parent()?.to_owned());
+    let others = [variable("TMPDIR").map(PathBuf::from), program()];
+    let found = [home.clone()].into_iter().chain(others).flatten().find(|folder| is_writable(folder));
+    if let Some(folder) = found.as_ref().filter(|found| home.as_ref() != Some(*found)) {
+        tracing::debug!("no home can be written: models of the Hub are kept in {}", folder.display());
+    }
+    // The home again where nothing can be written: the message names it then.
+    Some(found.or(home)?.join("huggingface"))
+}
+
+/// Whether files can be made in a folder, or the folder itself where it is not there.
+fn is_writable(folder: &Path) -> bool {
+    let there = folder.ancestors().find(|folder| folder.exists());
+    there.is_some_and(|folder| folder.is_dir() && has_rights(folder))
+}
+
+#[cfg(unix)]
+fn has_rights(folder: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(folder.as_os_str().as_bytes()) else { return false };
+    // SAFETY: `path` is a text that ends with NUL and lives through the call, which only reads it.
+    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
+}
+
+#[cfg(not(unix))]
+fn has_rights(folder: &Path) -> bool {
+    folder.metadata().is_ok_and(|about| !about.permissions().readonly())
 }
 
 impl Cache {
@@ -79,7 +113,7 @@ impl Cache {
 
     /// The revisions of a repository, what `main` was first, then the newest.
     pub(crate) fn revisions(&self, repo: &RepoId) -> Vec<PathBuf> {
-        let main = fs::read_to_string(self.repo(repo).join("refs").join(BRANCH)).unwrap_or_default();
+        let main = read_text(&self.repo(repo).join("refs").join(BRANCH)).unwrap_or_default();
         let folders = fs::read_dir(self.repo(repo).join("snapshots")).into_iter().flatten().flatten();
         let mut found: Vec<(bool, SystemTime, PathBuf)> = folders
             .filter_map(|entry| {

@@ -13,8 +13,9 @@ use super::cache::{BRANCH, Cache, variable};
 use super::error::HubError;
 use super::http::{Client, Head, HttpError, LOOK};
 use super::{Request, Token, tls};
+use crate::output::say;
+use crate::plain::is_file_or_nothing;
 use crate::progress::Progress;
-use crate::say;
 use hexflash::cancel::Cancel;
 
 /// Where the Hub is, unless `HF_ENDPOINT` names another.
@@ -182,7 +183,14 @@ impl Download<'_> {
     fn fetch_all(&self, commit: &str, remotes: &[Remote]) -> Result<(), HubError> {
         let folder = self.cache.repo(&self.request.model.repo);
         let blobs = folder.join("blobs");
-        let missing = |remote: &&Remote| !is_complete(&blobs.join(&remote.etag), remote.size);
+        let revision = self.cache.revision(&self.request.model.repo, commit);
+        // A file that has the name itself, instead of a link, has no blob any more.
+        let is_named = |remote: &Remote| {
+            let path = revision.join(&remote.name);
+            !path.is_symlink() && is_complete(&path, remote.size)
+        };
+        let missing =
+            |remote: &&Remote| !is_complete(&blobs.join(&remote.etag), remote.size) && !is_named(remote);
         let total: u64 = remotes.iter().filter(missing).map(|remote| remote.size).sum();
         if total > 0 {
             let mib = total as f64 / 1048576.0;
@@ -191,6 +199,9 @@ impl Download<'_> {
         let mut before = 0;
         for remote in remotes {
             let blob = blobs.join(&remote.etag);
+            if is_named(remote) {
+                continue;
+            }
             if !is_complete(&blob, remote.size) {
                 let bar = Progress::bytes(format!("downloading {}", remote.name));
                 let fetched = self.fetch_blob(commit, remote, &blob, |done| bar.set(before + done, total));
@@ -295,6 +306,7 @@ impl Download<'_> {
         let path = self.cache.lock(&self.request.model.repo, &remote.etag);
         make_folder_of(&path)?;
         let failed = |source| HubError::Write { path: path.clone(), source };
+        is_file_or_nothing(&path).map_err(failed)?;
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         let mut waits = false;
         loop {
@@ -327,7 +339,7 @@ impl Download<'_> {
         make_folder_of(&path)?;
         let depth = remote.name.matches('/').count();
         let target = format!("{}../../blobs/{}", "../".repeat(depth), remote.etag);
-        match link(Path::new(&target), blob, &path) {
+        match link(&WAYS, Path::new(&target), blob, &path) {
             // Another process was faster, or a link is left whose file was gone.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_file() => Ok(()),
             made => made.map_err(|source| HubError::Write { path, source }),
@@ -335,18 +347,36 @@ impl Download<'_> {
     }
 }
 
-#[cfg(unix)]
-fn link(target: &Path, _: &Path, path: &Path) -> io::Result<()> {
+/// A way to give a blob a name, as what the link leads to, the blob, and the name.
+type Way = fn(&Path, &Path, &Path) -> io::Result<()>;
+
+/// Ways to give a blob a name, the best first. Links of neither kind are possible on Android's shared
+/// storage, and links to files of others are forbidden to its programs; then the file itself gets the name.
+const WAYS: [Way; 3] = [
+    #[cfg(unix)]
+    |target, _, path| std::os::unix::fs::symlink(target, path),
+    // Other systems may forbid links to their users: a second name for the same bytes does as well.
+    #[cfg(not(unix))]
+    |_, blob, path| fs::hard_link(blob, path),
+    |_, blob, path| fs::hard_link(blob, path),
+    |_, blob, path| fs::rename(blob, path),
+];
+
+/// Gives a blob its name in the first way that the file system allows.
+fn link(ways: &[Way], target: &Path, blob: &Path, path: &Path) -> io::Result<()> {
     if path.is_symlink() && !path.exists() {
         fs::remove_file(path)?;
     }
-    std::os::unix::fs::symlink(target, path)
-}
-
-/// Links may be forbidden there: a second name for the same bytes does as well.
-#[cfg(not(unix))]
-fn link(_: &Path, blob: &Path, path: &Path) -> io::Result<()> {
-    fs::hard_link(blob, path)
+    let mut refused = Ok(());
+    for way in ways {
+        refused = way(target, blob, path);
+        let Err(error) = &refused else { return Ok(()) };
+        if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported) {
+            break;
+        }
+        tracing::debug!("{}: a link was refused ({error})", path.display());
+    }
+    refused
 }
 
 fn is_complete(blob: &Path, size: u64) -> bool {
@@ -361,12 +391,14 @@ fn make_folder_of(path: &Path) -> Result<(), HubError> {
 /// Writes a small file, which others see with all of its contents or not at all.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     make_folder_of(path)?;
+    let failed = |source| HubError::Write { path: path.to_owned(), source };
+    is_file_or_nothing(path).map_err(failed)?;
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());
     }
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
-    written.map_err(|source| HubError::Write { path: path.to_owned(), source })
+    written.map_err(failed)
 }
 
 /// The beginning of a file.
@@ -380,7 +412,8 @@ struct Partial {
 impl Partial {
     /// What an earlier download left, of a file of `size` bytes.
     fn open(path: PathBuf, size: u64) -> Result<Self, HubError> {
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let opened = is_file_or_nothing(&path).and_then(|()| open());
         let mut part = match opened {
             Ok(file) => Self { path, file, bytes: 0, hash: Sha256::new() },
             Err(source) => return Err(HubError::Write { path, source }),
@@ -445,6 +478,33 @@ mod tests {
         for bad in ["", "/m", "../m", "a/../m", "a//m", "a/", "./m", "a\\m", "C:m", "m\0"] {
             assert!(!is_inside(bad), "{bad}");
         }
+    }
+
+    /// Android's shared storage, for one, has no links.
+    #[test]
+    fn a_blob_gets_its_name_where_links_are_refused() {
+        let refuses: Way = |_, _, _| Err(io::ErrorKind::PermissionDenied.into());
+        let lacks: Way = |_, _, _| Err(io::ErrorKind::Unsupported.into());
+        let [symlink, hard_link, rename] = WAYS;
+        for (ways, keeps_blob) in [
+            ([symlink, refuses, refuses], true),
+            ([refuses, hard_link, refuses], true),
+            ([refuses, lacks, rename], false),
+        ] {
+            let dir = tempfile::TempDir::new().unwrap();
+            let (blob, path) = (dir.path().join("blob"), dir.path().join("name"));
+            fs::write(&blob, "bytes").unwrap();
+            link(&ways, Path::new("blob"), &blob, &path).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "bytes");
+            assert_eq!(blob.exists(), keeps_blob);
+        }
+        let nowhere = Path::new("/nowhere/at/all");
+        let error = link(&[refuses, lacks], nowhere, nowhere, nowhere).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        // What has another reason fails in every way, and is told as it is.
+        let missing: Way = |_, _, _| Err(io::ErrorKind::NotFound.into());
+        let error = link(&[missing, refuses], nowhere, nowhere, nowhere).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

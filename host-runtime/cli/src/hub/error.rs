@@ -40,6 +40,18 @@ pub enum HubError {
         /// What is there of this repository.
         known: Vec<String>,
     },
+    /// Not in the cache, and this program was built without downloads.
+    #[error(
+        "{wanted} is not in the cache {}, and this program was built without downloads; build it without \
+         --no-default-features, or give a file with -m",
+        cache.display()
+    )]
+    NotBuilt {
+        /// Model that was asked for.
+        wanted: String,
+        /// The cache.
+        cache: PathBuf,
+    },
     /// The repository is not there.
     #[error(
         "there is no repository {repo} at {endpoint}, or it is private; check the name, or give a token with \
@@ -210,6 +222,7 @@ impl HubError {
             | Self::Endpoint { .. }
             | Self::Token { .. }
             | Self::Offline { .. }
+            | Self::NotBuilt { .. }
             | Self::NoRepo { .. }
             | Self::Gated { .. }
             | Self::BadToken { .. }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use hexflash::cancel::Cancel;
 use ureq::Agent;
-use ureq::config::RedirectAuthHeaders;
+use ureq::http::Uri;
+use ureq::http::uri::Parts;
 
 use super::cache::variable;
 use super::tls;
@@ -27,6 +28,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(50);
 const PIECE: usize = 256 << 10;
 /// Pieces under way.
 const QUEUE: usize = 4;
+/// Servers that a request is sent on to at most.
+const MAX_REDIRECTS: usize = 10;
 /// Longest answer that is kept as a whole, in bytes: the list of a repository has some hundred for each file.
 const MAX_TEXT: usize = 16 << 20;
 
@@ -81,7 +84,9 @@ impl Client {
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(silence))
-            .redirect_auth_headers(RedirectAuthHeaders::SameHost);
+            // They are followed here, by whom the token may be seen.
+            .max_redirects(0)
+            .max_redirects_will_error(false);
         if secure {
             config = config.tls_config(tls::config());
         }
@@ -90,16 +95,10 @@ impl Client {
 
     /// Asks for a file from byte `from` on.
     pub(super) fn get(&self, url: &str, from: u64, cancel: &Cancel) -> Result<Answer, HttpError> {
-        let mut request = self.agent.get(url);
-        if let Some(token) = &self.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        if from > 0 {
-            request = request.header("Range", format!("bytes={from}-"));
-        }
+        let (agent, token, url) = (self.agent.clone(), self.token.clone(), url.to_owned());
         let (tell, events) = sync_channel(QUEUE);
         let ask = move || {
-            let outcome = request.call().map_err(|error| error.to_string());
+            let outcome = follow(&agent, &url, token.as_deref(), from);
             let outcome = outcome.and_then(|answer| hear(answer, &tell));
             let _ = tell.send(outcome.map_or_else(Event::Lost, |()| Event::End));
         };
@@ -111,6 +110,62 @@ impl Client {
             Event::Lost(reason) => Err(HttpError::Lost(one_line(&reason))),
         }
     }
+}
+
+/// The answer to a request, wherever servers send it. Only the server that is asked first sees the token:
+/// another port of the same machine may be somebody else's. Who was sent elsewhere and back does not show it
+/// again.
+fn follow(
+    agent: &Agent,
+    url: &str,
+    mut token: Option<&str>,
+    from: u64,
+) -> Result<ureq::http::Response<ureq::Body>, String> {
+    let mut at: Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
+    for _ in 0..=MAX_REDIRECTS {
+        let mut request = agent.get(at.clone());
+        if let Some(token) = token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        if from > 0 {
+            request = request.header("Range", format!("bytes={from}-"));
+        }
+        let answer = request.call().map_err(|error| error.to_string())?;
+        let to = answer.headers().get("location").and_then(|to| to.to_str().ok());
+        let (true, Some(to)) = (matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308), to) else {
+            return Ok(answer);
+        };
+        let next =
+            resolved(&at, to).ok_or_else(|| format!("it redirects to \"{to}\", which is no address"))?;
+        if at.scheme_str() == Some("https") && next.scheme_str() != Some("https") {
+            return Err(format!("it redirects to {next}, without TLS"));
+        }
+        if server(&next) != server(&at) {
+            token = None;
+        }
+        at = next;
+    }
+    Err(format!("it redirects more than {MAX_REDIRECTS} times"))
+}
+
+/// The address that a server redirects to from `at`: a whole one, or a path of the same server.
+fn resolved(at: &Uri, to: &str) -> Option<Uri> {
+    let is_path = to.starts_with('/') && !to.starts_with("//");
+    let to = to.split('#').next().unwrap_or_default();
+    if !is_path {
+        return to.parse().ok().filter(|to: &Uri| matches!(to.scheme_str(), Some("http" | "https")));
+    }
+    let mut parts: Parts = at.clone().into_parts();
+    parts.path_and_query = Some(to.parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// Who answers at an address.
+fn server(address: &Uri) -> (Option<&str>, Option<String>, Option<u16>) {
+    let scheme = address.scheme_str();
+    let usual = if scheme == Some("https") { 443 } else { 80 };
+    let host = address.host().map(str::to_ascii_lowercase);
+    (scheme, host, address.port_u16().or(Some(usual)))
 }
 
 /// How long the server may say nothing.
@@ -207,6 +262,21 @@ mod tests {
         assert_eq!(start_of("bytes 0-0/*"), Some(0));
         for bad in ["", "bytes */100", "bytes", "items 1-2/3", "42-99/100"] {
             assert_eq!(start_of(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_token_is_for_one_server() {
+        let at: Uri = "https://hub.example/a?b".parse().unwrap();
+        let to = |to: &str| resolved(&at, to).map(|to| (server(&to) == server(&at), to.to_string()));
+        let found = |is_same: bool, to: &str| Some((is_same, to.to_owned()));
+        assert_eq!(to("/c?d#e"), found(true, "https://hub.example/c?d"));
+        assert!(to("https://HUB.example:443/c").unwrap().0);
+        for other in ["https://hub.example:8443/c", "http://hub.example/c", "https://cdn.hub.example/c"] {
+            assert_eq!(to(other), found(false, other));
+        }
+        for wrong in ["//evil.example/c", "c", "ftp://hub.example/c", "", "https://"] {
+            assert_eq!(to(wrong), None, "{wrong}");
         }
     }
 

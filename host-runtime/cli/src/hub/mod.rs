@@ -5,10 +5,13 @@
 
 mod cache;
 mod choice;
+#[cfg_attr(not(feature = "hub"), path = "download_elsewhere.rs")]
 mod download;
 mod error;
+#[cfg(feature = "hub")]
 mod http;
 mod repo;
+#[cfg(feature = "hub")]
 mod tls;
 
 use std::path::PathBuf;
@@ -17,6 +20,7 @@ use clap::Args;
 
 use hexflash::cancel::Cancel;
 
+use crate::plain::read_text;
 pub(super) use cache::{Cache, files};
 use cache::{hf_home, variable};
 pub(super) use choice::first_part;
@@ -83,7 +87,7 @@ impl HubArgs {
         let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
         let path = || variable("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(hf_home()?.join("token")));
         // Whoever never logged in has no such file.
-        let file = || path().and_then(|path| std::fs::read_to_string(path).ok());
+        let file = || path().and_then(|path| read_text(&path).ok());
         let found = (self.hf_token.clone().map(|token| (token, "--hf-token")))
             .or_else(|| text("HF_TOKEN").map(|token| (token, "HF_TOKEN")))
             .or_else(|| file().map(|token| (token, "the file of hf auth login")));

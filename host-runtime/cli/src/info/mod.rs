@@ -10,9 +10,11 @@ use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
+use super::CliError;
 use super::interrupt::cancel_on_signals;
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
-use super::{CliError, print_json};
+use super::output::print_json;
+use super::plain::plain;
 use hexflash::Error;
 use hexflash::engine::{
     EngineError, EngineOptions, MemoryPlan, ModelFit, estimate_fit, list_program, memory_needs, program_names,
@@ -110,7 +112,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         print_file(out, &gguf, &tensors, args.tensors)?;
         match &looked {
             Ok(looked) => print_model(out, &looked.config, &looked.memory, &tensors)?,
-            Err(reason) => writeln!(out, "\nthis version does not run it: {reason}")?,
+            Err(reason) => writeln!(out, "\nthis version does not run it: {}", plain(reason))?,
         }
         match &fit {
             Some(fit) => fit::print(out, fit)?,
@@ -197,14 +199,20 @@ fn mib(bytes: u64) -> String {
 
 /// What the file holds.
 fn print_file(out: &mut impl Write, gguf: &Gguf, tensors: &[Tensor<'_>], all: bool) -> std::io::Result<()> {
-    writeln!(out, "{}: GGUF version {}, {} tensors", gguf.path().display(), gguf.version(), tensors.len())?;
+    writeln!(
+        out,
+        "{}: GGUF version {}, {} tensors",
+        plain(&gguf.path().to_string_lossy()),
+        gguf.version(),
+        tensors.len()
+    )?;
     writeln!(out, "\nmetadata")?;
     for (key, v) in gguf.meta().iter() {
-        let text = match value(v) {
+        let text: String = match value(v) {
             Json::String(s) => s.lines().next().unwrap_or_default().chars().take(80).collect(),
             other => other.to_string(),
         };
-        writeln!(out, "  {key:<44} {text}")?;
+        writeln!(out, "  {:<44} {}", plain(key), plain(&text))?;
     }
     writeln!(out, "\ntensors")?;
     let mut types: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
@@ -212,7 +220,7 @@ fn print_file(out: &mut impl Write, gguf: &Gguf, tensors: &[Tensor<'_>], all: bo
         let entry = types.entry(t.r#type).or_default();
         *entry = (entry.0 + 1, entry.1 + t.bytes);
         if all {
-            writeln!(out, "  {:<40} {:<6} {:?}", t.name, t.r#type, t.ne)?;
+            writeln!(out, "  {:<40} {:<6} {:?}", plain(t.name), t.r#type, t.ne)?;
         }
     }
     for (name, (count, bytes)) in types {

@@ -3,7 +3,8 @@
 # paths. The folder of this script has the plan, as files: `devices` (lines of `adb devices`), `log` (written: a line per
 # call), `bin` (programs that go before the system's on the device), and what goes wrong with the Nth piece that is
 # pushed: `cut-N` (so many bytes arrive, then the connection breaks), `bad-N` (it arrives damaged). What is in `hook` is
-# done first, in every call.
+# done first, in every call. Where there is a folder `root`, the device's loaders and what its kernel says of the chip lie
+# in it.
 here=$(dirname "$0")
 printf '%s\n' "$*" >> "$here/log"
 [ ! -f "$here/hook" ] || . "$here/hook"
@@ -23,18 +24,22 @@ if ! grep -q "^$2	device" "$here/devices"; then
 fi
 PATH=$here/bin:$PATH
 export PATH
+line=$5
+if [ -d "$here/root" ]; then
+    line=$(printf %s "$5" | sed "s#/system/bin/linker64\|/lib/ld-\|/sys/devices/#$here/root&#g")
+fi
 case $5 in
 *'cat >> '*)
     n=$(grep -c 'cat >> ' "$here/log")
     if [ -f "$here/cut-$n" ]; then
-        head -c "$(cat "$here/cut-$n")" | sh -c "$5" > /dev/null 2>&1
+        head -c "$(cat "$here/cut-$n")" | sh -c "$line" > /dev/null 2>&1
         echo "error: closed" >&2
         exit 1
     fi
     if [ -f "$here/bad-$n" ]; then
-        tr '\000-\176' '\001-\177' | sh -c "$5"
+        tr '\000-\176' '\001-\177' | sh -c "$line"
         exit
     fi
     ;;
 esac
-exec sh -c "$5"
+exec sh -c "$line"

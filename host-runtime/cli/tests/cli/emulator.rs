@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{command, emulator_is_missing, hexflash, model};
+use super::support::{command, emulator_is_missing, hexflash, model, script};
 
 /// Time that the system may take to end an emulator. One that does not end with its host would run for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,15 +77,13 @@ fn target_and_draft_model_on_two_devices() {
 /// A file with the header of an image for v73, and one that calls itself the emulator and is not ours.
 #[test]
 fn float_code_is_not_given_to_a_stock_emulator() {
-    use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let (image, stock) = (dir.path().join("image"), dir.path().join("qemu-hexagon"));
     let mut header = [0; 52];
     header[..4].copy_from_slice(b"\x7fELF");
     header[36] = 0x73;
     std::fs::write(&image, header).unwrap();
-    std::fs::write(&stock, "#!/bin/sh\necho 'qemu-hexagon version 10.0.13 (Debian)'\n").unwrap();
-    std::fs::set_permissions(&stock, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script(&stock, "#!/bin/sh\necho 'qemu-hexagon version 10.0.13 (Debian)'\n");
     let run = |arch: &str| {
         let mut run = command(&["run", "--device", "qemu", "--arch", arch, "-n", "1", "-m"]);
         run.arg(model("tiny-hybrid-q8_0.gguf")).arg("x");

@@ -47,6 +47,9 @@ fn prompts_from_files_standard_input_and_ids() {
     assert_eq!(greedy(&["--prompt-ids", &PROMPT_IDS.replace(',', " ")]).stdout, continuation);
     let stdin = [&["run", "--no-repack-cache", "-f", "-"], &GREEDY[..]].concat();
     assert_eq!(hexflash_reading(PROMPT.as_bytes(), &stdin).succeeded().stdout, continuation);
+    let pipe = [&["run", "--no-repack-cache"], &GREEDY[..]].concat();
+    let line = format!("{PROMPT}\n");
+    assert_eq!(hexflash_reading(line.as_bytes(), &pipe).succeeded().stdout, continuation);
 }
 
 #[test]

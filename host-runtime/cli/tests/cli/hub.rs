@@ -247,6 +247,28 @@ fn downloads_over_tls() {
 }
 
 /// From its options and from the environment; to the Hub and to nobody else.
+/// Another port of the same machine may be somebody else's.
+#[test]
+fn tokens_are_not_shown_to_another_port() {
+    let (first, other, cache) = (hub(), hub(), HubCache::new());
+    first.redirect_to(&other.address);
+    let arguments = ["info", "-hf", REPO, "--hf-token", "hf_secret"];
+    outcome(cache.asks(&first, &arguments).output().unwrap(), &arguments).succeeded();
+    let asked = other.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].headers.get("authorization"), None);
+    assert!(first.asked().iter().all(|asked| asked.headers["authorization"] == "Bearer hf_secret"));
+    // To the same server, by a path alone or its whole address, it is.
+    for address in ["", &first.address] {
+        let _ = fs::remove_dir_all(cache.home.path().join("hub"));
+        first.redirect_to(address);
+        outcome(cache.asks(&first, &arguments).output().unwrap(), &arguments).succeeded();
+        let asked = first.asked();
+        assert!(asked.last().unwrap().path.starts_with("/elsewhere/"));
+        assert!(asked.iter().all(|asked| asked.headers["authorization"] == "Bearer hf_secret"));
+    }
+}
+
 #[test]
 fn tokens_are_shown_to_the_hub_alone() {
     let (hub, cache) = (hub(), HubCache::new());
@@ -324,6 +346,14 @@ fn split_models() {
     failed(ask(&["-hff", parts[1]]), 2, parts[0], "not a GGUF");
     let asked: Vec<_> = hub.asked().into_iter().map(|asked| asked.path).collect();
     assert!(asked.len() == 2 && asked[1].ends_with(parts[1]), "{asked:?}");
+    // Where there are no links, files have their names themselves, and no blob.
+    fs::remove_file(cache.path(REPO, parts[0])).unwrap();
+    fs::rename(cache.blob(&files[0].1), cache.path(REPO, parts[0])).unwrap();
+    fs::remove_file(cache.blob(&files[1].1)).unwrap();
+    failed(ask(&[]), 2, parts[0], "not a GGUF");
+    let asked: Vec<_> = hub.asked().into_iter().map(|asked| asked.path).collect();
+    assert!(asked.len() == 2 && asked[1].ends_with(parts[1]), "{asked:?}");
+    assert_eq!(fs::read(cache.path(REPO, parts[0])).unwrap(), files[0].1);
 }
 
 /// One downloads, the other waits and finds the file.

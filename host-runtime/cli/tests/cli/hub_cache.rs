@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hexflash::gguf::GgmlType;
 use tempfile::TempDir;
 
 use super::support::{Change, Outcome, changed_model, command, model, outcome, text};
@@ -173,4 +174,89 @@ fn what_the_cache_holds() {
     // A title, four models, two reasons.
     assert_eq!(shown.lines().count(), 7, "{shown}");
     assert!(shown.contains("broken\\nname.gguf"), "{shown}");
+}
+
+/// Names of strangers do nothing to a terminal.
+#[test]
+fn names_are_spelled_out_where_they_are_printed() {
+    const EVIL: &str = "a\u{1b}]0;x\u{7}\u{9b}2J\u{202e}fugg\u{2066}b";
+    let cache = HubCache::new();
+    let path = cache.home.path().join(format!("{EVIL}.gguf"));
+    changed_model(&path, &Change::Key("general.name", EVIL.into()));
+    cache.add("some/tiny", "model.gguf", &path);
+    let evil = format!("{EVIL}.gguf");
+    cache.add("some/tiny", &evil, &path);
+    let new = cache.home.path().join("tensor.gguf");
+    changed_model(&new, &Change::NewTensor(EVIL, GgmlType::F32, &[1], vec![0; 4]));
+    let broken = cache.home.path().join(format!("{EVIL}-broken.gguf"));
+    fs::write(&broken, "GGUF").unwrap();
+    for arguments in [
+        vec!["info", "-m", text(&path)],
+        vec!["info", "--tensors", "-m", text(&new)],
+        vec!["info", "-m", text(&broken)],
+        vec!["run", "-m", text(&broken), "x"],
+        vec!["run", "-f", &format!("{}/none", text(&path))],
+        vec!["run", "--chat", "--chat-template", &format!("{}/none", text(&path)), "x"],
+        vec!["serve", "--port", "0", "--api-key-file", &format!("{}/none", text(&path))],
+        vec!["models"],
+        vec!["info", "--offline", "-hf", "some/tiny:none"],
+    ] {
+        let outcome = cache.hexflash(&arguments);
+        let said = outcome.stdout.clone() + &outcome.stderr;
+        let acts =
+            |c: &char| (c.is_control() && *c != '\n') || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}');
+        assert_eq!(said.chars().find(acts), None, "{arguments:?}: {said:?}");
+        assert!(said.contains(r"\u{1b}]0;x"), "{arguments:?}: {said}");
+    }
+}
+
+/// Whoever may write into a shared cache does not make others wait for ever.
+#[test]
+fn pipes_in_the_cache_are_not_opened() {
+    let cache = HubCache::new();
+    cache.add("some/tiny", "tiny-Q8_0.gguf", &model("tiny-hybrid-q8_0.gguf"));
+    let pipe = |path: &Path| {
+        let _ = fs::remove_file(path);
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    pipe(&cache.repo("some/tiny").join("refs/main"));
+    pipe(&cache.path("some/tiny", "pipe-Q4_0.gguf"));
+    pipe(&cache.home.path().join("token"));
+    let shown = cache.hexflash(&["models"]).succeeded().stdout;
+    assert!(shown.contains("not a regular file") && shown.contains("tiny-Q8_0.gguf"), "{shown}");
+    cache.hexflash(&["info", "--offline", "-hf", "some/tiny:Q8_0"]).succeeded();
+    cache.hexflash(&["info", "-hf", "some/other"]).failed(1, "cannot download", "check the network");
+}
+
+/// Over adb the home is `/`, which cannot be written.
+#[test]
+fn without_a_home_that_can_be_written_models_are_kept_elsewhere() {
+    let (cache, folder) = (HubCache::new(), TempDir::new().unwrap());
+    let models = |home: &Path, temporary: Option<&Path>| {
+        let arguments = ["-vv", "models"];
+        let mut command = cache.command(&arguments);
+        command.env_remove("HF_HOME").env_remove("XDG_CACHE_HOME").env("HOME", home);
+        match temporary {
+            Some(folder) => command.env("TMPDIR", folder),
+            None => command.env_remove("TMPDIR"),
+        };
+        outcome(command.output().unwrap(), &arguments).succeeded()
+    };
+    let (home, temporary) = (folder.path().join("home"), folder.path().join("temporary"));
+    fs::create_dir(&temporary).unwrap();
+    // A home that is not there yet can be made.
+    let there = models(&home, Some(&temporary));
+    assert!(there.stdout.contains(text(&home.join(".cache/huggingface/hub"))), "{there:?}");
+    assert!(!there.stderr.contains("no home"), "{there:?}");
+    // In a file there can be none, whoever asks.
+    let nowhere = Path::new("/dev/null/home");
+    let there = models(nowhere, Some(&temporary));
+    assert!(there.stdout.contains(text(&temporary.join("huggingface/hub"))), "{there:?}");
+    let told = format!("no home can be written: models of the Hub are kept in {}", text(&temporary));
+    assert!(there.stderr.contains(&told), "{there:?}");
+    let program = Path::new(env!("CARGO_BIN_EXE_hexflash")).parent().unwrap();
+    for temporary in [None, Some(nowhere)] {
+        let there = models(nowhere, temporary);
+        assert!(there.stdout.contains(text(&program.join("huggingface/hub"))), "{there:?}");
+    }
 }

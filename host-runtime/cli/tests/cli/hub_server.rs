@@ -93,6 +93,12 @@ impl Hub {
         self.state.lock().unwrap().mood = mood;
     }
 
+    /// Sends clients to another address for the bytes.
+    pub fn redirect_to(&self, address: &str) {
+        let mut state = self.state.lock().unwrap();
+        (state.mood, state.elsewhere) = (Mood::Redirects, address.to_owned());
+    }
+
     pub fn listing(&self, status: u16, code: &'static str) {
         self.state.lock().unwrap().listing = (status, code);
     }

@@ -8,9 +8,14 @@ mod bench_parallel;
 #[cfg(target_os = "linux")]
 mod big_models;
 mod cache;
+mod chat;
 mod damaged;
 #[cfg(target_os = "linux")]
 mod deploy;
+#[cfg(target_os = "linux")]
+mod deploy_systems;
+#[cfg(target_os = "linux")]
+mod doctor;
 #[cfg(target_os = "linux")]
 mod emulator;
 #[cfg(target_os = "linux")]
@@ -25,10 +30,16 @@ mod hub_server;
 #[cfg(target_os = "linux")]
 mod interrupt;
 #[cfg(target_os = "linux")]
+mod library_path;
+#[cfg(target_os = "linux")]
 mod limits;
+#[cfg(unix)]
+mod manual;
 mod mtp;
 mod numbers;
 mod programs;
+#[cfg(target_os = "linux")]
+mod selftest;
 #[cfg(target_os = "linux")]
 mod serve;
 #[cfg(target_os = "linux")]

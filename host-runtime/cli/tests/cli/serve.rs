@@ -83,6 +83,68 @@ fn a_server_that_nobody_asks_ends_at_once() {
     assert_eq!(serving.end(Signal::INT), (Ok(0), "[ended]\n".to_owned()));
 }
 
+/// Whoever holds more connections than the process has descriptors, and sends nothing, keeps nobody out.
+#[test]
+fn half_open_connections_do_not_take_all_descriptors() {
+    let hexflash = serve(&["--port", "0"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 256 && exec \"$0\" \"$@\""]).arg(hexflash.get_program());
+    command.args(hexflash.get_args());
+    for (name, value) in hexflash.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    if let Some(folder) = hexflash.get_current_dir() {
+        command.current_dir(folder);
+    }
+    let serving = Serving::start(command);
+    let body = r#"{"prompt": "def push(", "max_tokens": 100, "ignore_eos": true, "stream": true}"#;
+    let mut stream = TcpStream::connect(serving.address).unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length:";
+    write!(stream, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    assert!(line.contains("200"), "{line}");
+    let held: Vec<TcpStream> = (0..300)
+        .map(|_| {
+            let mut socket = TcpStream::connect(serving.address).unwrap();
+            // It may be closed already.
+            let _ = socket.write_all(b"GET /health HTTP/1.1\r\n");
+            socket
+        })
+        .collect();
+    let took = [(); 3].map(|()| {
+        let start = Instant::now();
+        assert_eq!(serving.ask("/health", "").0, 200);
+        start.elapsed()
+    });
+    // Other tests may want the processor for one of them.
+    assert!(took.iter().min() < Some(&Duration::from_secs(1)), "{took:?}");
+    println!("/health after {took:?}");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    drop(held);
+    let (code, said) = serving.end(Signal::TERM);
+    assert_eq!(code, Ok(0));
+    assert!(said.contains("connections were closed because there were too many"), "{said}");
+}
+
+#[test]
+fn files_of_keys_have_comments() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "# for the team\n  # old\nsecret\n\n").unwrap();
+    let serving = Serving::start(serve(&["--port", "0", "--api-key-file", file.to_str().unwrap()]));
+    assert_eq!(serving.ask("/props", "secret").0, 200);
+    for comment in ["# for the team", "# old", "#"] {
+        assert_eq!(serving.ask("/props", comment).0, 401, "{comment}");
+    }
+}
+
 /// Time that a server gives to what is under way when it gets a signal.
 const GRACE: Duration = Duration::from_secs(120);
 
@@ -95,7 +157,7 @@ fn signalled_while_it_serves() -> (Serving, BufReader<TcpStream>) {
     let body =
         r#"{"prompt": "def push(", "max_tokens": 480, "ignore_eos": true, "stream": true, "logprobs": 100}"#;
     let mut client = TcpStream::connect(serving.address).unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length:";
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length:";
     write!(client, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
     let mut client = BufReader::new(client);
     let mut line = String::new();

@@ -56,6 +56,21 @@ pub fn run(arguments: &[&str]) -> Outcome {
     hexflash(&[&["run", "--no-repack-cache"], arguments].concat())
 }
 
+/// Writes a program of `text` that any thread may start at once.
+///
+/// A child process writes it: a file that this process has open for writing goes to children that other tests
+/// start at that moment, and until they have started, the system runs it for nobody ("text file busy").
+pub fn script(path: &Path, text: &str) {
+    let mut writer = Command::new("sh")
+        .args(["-c", r#"cat >"$0" && chmod 755 "$0""#])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success(), "{}", path.display());
+}
+
 /// Whether the emulator or its image is missing, so that a test that needs them is skipped, and says so;
 /// where `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test --full` does), it fails instead.
 #[cfg(target_os = "linux")]

@@ -73,8 +73,6 @@ pub struct Translation {
     pub recorder: Recorder,
     /// Matrices to put into tiles first, because they do not lie in a buffer of tiles.
     pub jobs: Vec<TileJob>,
-    /// Memory that the program reads and that the host may have written: buffer, first byte, bytes.
-    pub reads: Vec<(BufferId, u64, u64)>,
 }
 
 /// Translates nodes one after the other.
@@ -98,7 +96,7 @@ pub struct Translator<'p> {
 impl<'p> Translator<'p> {
     /// With the buffer that matrices are put into as tiles.
     pub fn new(places: &'p dyn Places, tiles: BufferId) -> Self {
-        let out = Translation { recorder: Recorder::new(1, N_PAST + 1), jobs: Vec::new(), reads: Vec::new() };
+        let out = Translation { recorder: Recorder::new(1, N_PAST + 1), jobs: Vec::new() };
         Self {
             places,
             tiles,
@@ -209,7 +207,6 @@ impl<'p> Translator<'p> {
     /// What an op reads.
     fn source(&mut self, o: &Operand) -> Value {
         let o = &self.found(o);
-        self.out.reads.push((o.place.buffer, o.place.offset, o.bytes()));
         Value { tensor: self.placed(o, TensorFlags::HOST_WRITES), at: Some(*o) }
     }
 
@@ -223,24 +220,18 @@ impl<'p> Translator<'p> {
         self.elsewhere.iter().find_map(at).map_or(*o, |place| Operand { place, ..*o })
     }
 
-    /// What an op writes.
+    /// Value that an op writes. The host may have written there since the DSP did, or beside it in the same
+    /// cache line, and the DSP must not write back an older state of that.
     fn target(&mut self, o: &Operand) -> Value {
         self.forget(o);
-        Value { tensor: self.placed(o, TensorFlags::HOST_READS), at: Some(*o) }
+        let both = TensorFlags::HOST_READS | TensorFlags::HOST_WRITES;
+        Value { tensor: self.placed(o, both), at: Some(*o) }
     }
 
     /// Forgets what other places have of the bytes of an operand, because it changes.
     fn forget(&mut self, o: &Operand) {
         self.elsewhere.retain(|(result, _)| !result.overlaps(o));
         self.quantized.retain(|(source, _)| !source.overlaps(o));
-    }
-
-    /// What an op reads and writes.
-    fn updated(&mut self, o: &Operand) -> Value {
-        self.forget(o);
-        self.out.reads.push((o.place.buffer, o.place.offset, o.bytes()));
-        let both = TensorFlags::HOST_READS | TensorFlags::HOST_WRITES;
-        Value { tensor: self.placed(o, both), at: Some(*o) }
     }
 
     fn scratch(&mut self, dtype: DType, ne: [u32; 4]) -> Value {

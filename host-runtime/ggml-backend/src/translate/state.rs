@@ -172,7 +172,7 @@ impl Translator<'_> {
         let kept = match home {
             Some(home) if as_they_are => {
                 self.copy(before, &home)?;
-                self.updated(&home)
+                self.target(&home)
             }
             _ => {
                 let kept = self.scratch(DType::F32, [s, s, h, b]);

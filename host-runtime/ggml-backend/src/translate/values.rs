@@ -314,6 +314,8 @@ impl Translator<'_> {
             beta_fast: float(node, 9),
             beta_slow: float(node, 10),
             sections: [11, 12, 13, 14].map(words),
+            temperature: 0.0,
+            temperature_span: 0,
         };
         let (a, positions, dst) = (self.src(node, 0)?, self.src(node, 1)?, self.float_result(node)?);
         let t = a.ne[2];

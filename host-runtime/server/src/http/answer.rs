@@ -5,29 +5,55 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::http::header::{self, HeaderName};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use hexflash::generate::Finish;
 use serde_json::Value;
 
-use super::App;
+use super::app::App;
 use super::error::ApiError;
-use super::shape::{Shape, Text, timings, with};
-use crate::scheduler::{Answers, News, Order, Outcome, Piece, Update};
+use super::json::with;
+use super::shape::{Shape, Text, timings};
+use crate::scheduler::news::{News, Outcome, Piece, Update};
+use crate::scheduler::order::Order;
+use crate::scheduler::shared::Answers;
+
+/// The header for what was ignored, and what its value begins with: a code for anything, and who warns.
+const WARNING_HEADER: HeaderName = header::WARNING;
+const WARNING: &str = "199 hexflash";
+/// Most characters of it: some of them are the client's own.
+const MAX_WARNING: usize = 400;
+
+/// How a request is answered.
+pub(super) struct Manner {
+    /// Piece by piece.
+    pub(super) stream: bool,
+    /// Words for the client about what it asked for and does not get.
+    pub(super) warnings: Vec<String>,
+}
 
 /// Submits orders and answers with what becomes of them.
 pub(super) async fn answer(
     app: &Arc<App>,
     orders: Vec<Order>,
     shape: impl Shape,
-    streamed: bool,
+    Manner { stream, warnings }: Manner,
 ) -> Result<Response, ApiError> {
     let answers = app.scheduler.submit(orders)?;
-    if streamed {
-        return Ok(events(app, answers, shape));
+    let mut response = if stream { events(app, answers, shape) } else { whole(answers, shape).await? };
+    for warning in warnings {
+        let text: String = warning
+            .chars()
+            .filter(|c| (c.is_ascii_graphic() && *c != '"' && *c != '\\') || *c == ' ')
+            .take(MAX_WARNING)
+            .collect();
+        if let Ok(value) = format!("{WARNING} \"{text}\"").parse() {
+            response.headers_mut().append(WARNING_HEADER, value);
+        }
     }
-    whole(answers, shape).await
+    Ok(response)
 }
 
 /// Waits for all texts.
@@ -35,7 +61,9 @@ async fn whole(mut answers: Answers, mut shape: impl Shape) -> Result<Response, 
     let mut pieces: Vec<Piece> = (0..answers.choices()).map(|_| Piece::default()).collect();
     let mut outcomes: Vec<Option<Outcome>> = pieces.iter().map(|_| None).collect();
     while outcomes.iter().any(Option::is_none) {
-        let Update { choice, news, .. } = answers.next().await.ok_or_else(ApiError::ending)?;
+        let Some(Update { choice, news, .. }) = answers.next().await else {
+            return Err(if answers.were_given_up() { ApiError::slow_reader() } else { ApiError::ending() });
+        };
         match news {
             News::Progress(_) => {}
             News::Piece(piece) => {
@@ -115,6 +143,8 @@ impl<S: Shape> Events<S> {
             }
             match self.answers.next().await {
                 Some(update) => self.take(update),
+                // The worker has given this client up, which has read on only now.
+                None if self.answers.were_given_up() => self.fail(ApiError::slow_reader()),
                 None => self.fail(ApiError::ending()),
             }
         }

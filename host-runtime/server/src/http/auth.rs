@@ -8,22 +8,21 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 
+use super::app::App;
 use super::error::ApiError;
-use super::{App, page};
 
-/// Routes that everybody may ask, as with llama-server: whether it is there, and what it has.
-const PUBLIC: [&str; 4] = ["/health", "/v1/health", "/models", "/v1/models"];
-
-/// Whether everybody may have what is at `path`. The page has nothing secret in it: it asks its user for a
-/// key.
-fn is_public(path: &str) -> bool {
-    PUBLIC.contains(&path) || page::is_part(path)
+/// The gate that requests pass: the keys of the server, and the paths that need none.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub(super) app: Arc<App>,
+    /// Whether everybody may have what is at a path.
+    pub(super) is_open: fn(&str) -> bool,
 }
 
 /// Lets requests through that name a key, or need none.
-pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let keys = &app.options.api_keys;
-    let is_open = keys.is_empty() || is_public(request.uri().path());
+pub(super) async fn check(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let keys = &gate.app.options.api_keys;
+    let is_open = keys.is_empty() || (gate.is_open)(request.uri().path());
     if is_open || given(request.headers()).is_some_and(|key| is_one_of(key, keys)) {
         next.run(request).await
     } else {

@@ -5,23 +5,28 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
+use hexflash::generate::Finish;
 use serde_json::{Value, json};
 
 use super::answer::answer;
-use super::body::Fields;
-use super::calls::{Call, Part};
-use super::dialogue::{Dialogue, Parser};
+use super::app::Shared;
+use super::dialogue::Dialogue;
 use super::error::ApiError;
+use super::fields::Fields;
+use super::json::with;
+use super::logprobs;
 use super::shape::{
-    Head, ORIGINS, Shape, Text, finish_reason, id, origins, timed, timings, usage, with, with_progress,
+    Head, ORIGINS, Shape, Text, finish_reason, origins, timed, timings, usage, with_progress,
 };
-use super::{Shared, logprobs};
-use crate::scheduler::{Outcome, Piece, Progress};
+use crate::id::id;
+use crate::scheduler::news::{Outcome, Piece, Progress};
+use crate::text::parser::Parser;
+use crate::text::part::{Call, Part};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
     // Templates and long texts take their time.
-    let prepared = tokio::task::spawn_blocking(move || {
+    let prepared = app.work("the prompt", move || {
         let model = work.model()?;
         let Dialogue { orders, parsers, settings, prompt } = Dialogue::prepare(&fields, &work, model)?;
         let shape = Chat {
@@ -32,16 +37,16 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
             prompt: fields.flag("verbose")?.then_some(prompt),
             parsers,
         };
-        Ok::<_, ApiError>((orders, shape, settings.stream))
+        Ok::<_, ApiError>((orders, shape, settings.manner()))
     });
-    let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;
-    answer(&app, orders, shape, stream).await
+    let (orders, shape, manner) = prepared.await?;
+    answer(&app, orders, shape, manner).await
 }
 
 /// How many tokens the prompt of a conversation has.
 pub(super) async fn count(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
-    let counted = tokio::task::spawn_blocking(move || Dialogue::count(&fields, app.model()?));
-    let n = counted.await.map_err(|_| ApiError::internal("the prompt"))??;
+    let work = Arc::clone(&app);
+    let n = app.work("the prompt", move || Dialogue::count(&fields, work.model()?)).await?;
     Ok(Json(json!({ "object": "response.input_tokens", "input_tokens": n })))
 }
 
@@ -73,11 +78,14 @@ impl Chat {
     }
 
     /// The parts that a piece completes, each with the number of calls before it.
-    fn parts(&mut self, choice: usize, text: &str, is_end: bool) -> Vec<(usize, Part)> {
+    fn parts(&mut self, choice: usize, text: &str, end: Option<Finish>) -> Vec<(usize, Part)> {
         // There is one for each text.
         let parser = &mut self.parsers[choice];
         let mut calls = parser.calls();
-        let parts = if is_end { parser.finish() } else { parser.push(text) };
+        let parts = match end {
+            Some(finish) => parser.finish(finish),
+            None => parser.push(text),
+        };
         let numbered = |part| {
             let before = calls;
             calls += usize::from(matches!(part, Part::Call(_)));
@@ -108,9 +116,9 @@ impl Chat {
         }
     }
 
-    fn message(&mut self, choice: usize, text: &str) -> Value {
-        let mut parts = self.parts(choice, text, false);
-        parts.extend(self.parts(choice, "", true));
+    fn message(&mut self, choice: usize, text: &str, finish: Finish) -> Value {
+        let mut parts = self.parts(choice, text, None);
+        parts.extend(self.parts(choice, "", Some(finish)));
         let (mut thoughts, mut content, mut calls) = (String::new(), String::new(), Vec::new());
         for (_, part) in parts {
             match part {
@@ -146,7 +154,7 @@ impl Shape for Chat {
     }
 
     fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
-        let parts = self.parts(choice, &piece.text, false);
+        let parts = self.parts(choice, &piece.text, None);
         let mut events = self.deltas(choice, parts, self.logprobs(piece));
         if self.origins && !piece.tokens.is_empty() {
             if events.is_empty() {
@@ -159,7 +167,7 @@ impl Shape for Chat {
     }
 
     fn end(&mut self, choice: usize, outcome: &Outcome) -> Vec<Value> {
-        let parts = self.parts(choice, "", true);
+        let parts = self.parts(choice, "", Some(outcome.finish));
         let mut events = self.deltas(choice, parts, Value::Null);
         let end = self.chunk(choice, json!({}), Value::Null, Some(self.reason(choice, outcome)));
         events.push(with(end, "timings", timings(&outcome.times)));
@@ -174,7 +182,7 @@ impl Shape for Chat {
     fn whole(&mut self, texts: &[Text]) -> Value {
         let mut choices = Vec::with_capacity(texts.len());
         for (index, text) in texts.iter().enumerate() {
-            let message = self.message(index, &text.all.text);
+            let message = self.message(index, &text.all.text, text.outcome.finish);
             let mut choice = json!({
                 "index": index,
                 "message": message,

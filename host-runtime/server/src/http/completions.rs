@@ -6,19 +6,20 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::Shared;
 use super::answer::answer;
-use super::body::Fields;
+use super::app::Shared;
 use super::error::ApiError;
-use super::fields::refuse_chats_only;
+use super::fields::Fields;
+use super::json::with;
 use super::logprobs;
 use super::order::{MAX_ALTERNATIVES, Settings, prompts};
-use super::shape::{Head, Shape, Text, finish_reason, timed, timings, usage, with, with_progress};
-use crate::scheduler::{Outcome, Piece, Progress};
+use super::shape::{Head, Shape, Text, finish_reason, timed, timings, usage, with_progress};
+use super::unsupported::refuse_chats_only;
+use crate::scheduler::news::{Outcome, Piece, Progress};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
-    let prepared = tokio::task::spawn_blocking(move || {
+    let prepared = app.work("the prompt", move || {
         let model = work.model()?;
         refuse_chats_only(&fields)?;
         let mut settings = Settings::read(&fields, &work, model)?;
@@ -26,15 +27,15 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
         if settings.logprobs > Some(MAX_ALTERNATIVES) {
             return Err(ApiError::field("logprobs", format!("ask for at most {MAX_ALTERNATIVES}")));
         }
-        let prompts = prompts(&fields.require::<Value>("prompt")?, model)?;
+        let prompts = prompts(&fields.require::<Value>("prompt")?, &work, model)?;
         let offsets = vec![0; prompts.len() * settings.n];
         let orders = settings.orders(prompts, &work, model)?;
         let shape =
             Completion { head: Head::new("cmpl-", model), n: settings.n, usage: settings.usage, offsets };
-        Ok((orders, shape, settings.stream))
+        Ok((orders, shape, settings.manner()))
     });
-    let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;
-    answer(&app, orders, shape, stream).await
+    let (orders, shape, manner) = prepared.await?;
+    answer(&app, orders, shape, manner).await
 }
 
 /// OpenAI's completions.
@@ -71,6 +72,10 @@ impl Shape for Completion {
     }
 
     fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
+        // Tokens without text are told of where they have probabilities.
+        if piece.text.is_empty() && piece.logprobs.is_empty() {
+            return Vec::new();
+        }
         let choice = self.choice(choice, piece, None);
         vec![self.object(json!([choice]))]
     }

@@ -1,19 +1,28 @@
 //! Conversations to prompts, by the chat template.
+//!
+//! Templates differ in what they take, and clients send what the largest models take. What a template does
+//! not know is said in another way; it is not left out.
 
 use hexflash::chat::{Message, RenderOptions, today};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::Model;
-use super::body::Fields;
-use super::calls::harmony;
+use super::app::Model;
 use super::error::ApiError;
-use super::family::Family;
-use super::history;
-use super::tools::Tools;
+use super::fields::Fields;
+use crate::text::family::Family;
+use crate::text::thoughts::Thoughts;
+use crate::text::tools::Tools;
+use crate::text::turns::{DEVELOPER, SYSTEM, hand_over_parts, rendered};
+use crate::text::{generic, harmony, history};
 
 /// Arguments of chat templates that are fields of their own in requests of some clients.
-const TEMPLATE_FIELDS: [&str; 2] = ["reasoning_effort", "enable_thinking"];
+const TEMPLATE_FIELDS: [&str; 2] = [EFFORT, THINKING];
+const EFFORT: &str = "reasoning_effort";
+const THINKING: &str = "enable_thinking";
+/// How hard a model is to think, where it is not to.
+const NO_EFFORT: &str = "none";
+const LEAST_EFFORT: &str = "low";
 
 /// What templates of Llama 3 call today's date, and how they write it. Without it they tell the model that it
 /// is the day on which they were made.
@@ -33,57 +42,132 @@ struct Sent {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<Map<String, Value>>),
 }
 
-#[derive(Deserialize)]
-struct Part {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
+/// A prompt, and whether it ends within thoughts that the client has begun.
+pub(super) struct Prompt {
+    pub(super) text: String,
+    pub(super) thinks: bool,
 }
+
+/// Beginning of the answer that a client gives.
+struct Begun {
+    thoughts: String,
+    text: String,
+}
+
+/// Fields of messages in which some clients send pictures and sounds.
+const MEDIA: [&str; 7] = ["images", "image", "image_url", "input_image", "audio", "input_audio", "video"];
 
 /// The prompt of a conversation, with tools if there are any.
-pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> Result<String, ApiError> {
-    let (template, _) = model.card.template.as_ref().ok_or_else(|| {
+pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> Result<Prompt, ApiError> {
+    let (template, source) = model.card.template.as_ref().ok_or_else(|| {
         ApiError::invalid(
             "the model has no chat template; start the server with --chat-template (a file, or chatml), or use \
              /v1/completions",
         )
     })?;
+    let family = model.card.calls();
     let mut messages = messages(fields)?;
-    if let Some((family, (_, source))) = model.card.family.zip(model.card.template.as_ref()) {
-        messages.iter_mut().for_each(|message| history::adapt(message, family, source));
-    }
+    messages.iter_mut().for_each(|message| history::adapt(message, family, source));
     let begun = take_begun(fields, &mut messages)?;
+    for message in &mut messages {
+        // Most templates know no other name for it.
+        let is_known = || ["'developer'", "\"developer\""].iter().any(|role| source.contains(role));
+        if message.role == DEVELOPER && !is_known() {
+            message.role = SYSTEM.to_owned();
+        }
+    }
+    // A template may have calls in a form that is not known here.
+    if family == Family::Generic && (tools.is_some() || !source.contains("tool_calls")) {
+        generic::write(&mut messages, tools);
+    }
+    let shown = tools.filter(|_| family != Family::Generic);
     let mut options = RenderOptions {
         add_generation_prompt: begun.is_some() || fields.get("add_generation_prompt")?.unwrap_or(true),
-        kwargs: model.card.template_args.clone(),
+        kwargs: arguments(fields, shown, model, family)?,
         now: None,
     };
-    for name in TEMPLATE_FIELDS {
-        options.kwargs.extend(fields.raw(name).map(|value| (name.to_owned(), value.clone())));
-    }
-    options.kwargs.extend(tools.map(|tools| ("tools".to_owned(), tools.list.clone().into())));
-    options.kwargs.extend(fields.get::<Map<String, Value>>("chat_template_kwargs")?.unwrap_or_default());
-    let (name, format) = DATE;
-    if let (false, Ok(date)) = (options.kwargs.contains_key(name), today(format)) {
-        options.kwargs.insert(name.to_owned(), date.into());
-    }
-    let mut prompt = template.render(&messages, &options)?;
-    if let Some(begun) = begun {
+    hand_over_parts(&mut messages, template.contents());
+    let mut text = rendered(template, &messages, &options)?;
+    let mut thinks = false;
+    if let Some(Begun { thoughts, text: said }) = begun {
+        let open = |text: &str| Thoughts::after(text, source).filter(Thoughts::is_open);
         // What is begun is no header of a message.
-        if model.card.family == Some(Family::Harmony) && prompt.ends_with(harmony::OPENED) {
-            prompt.push_str(harmony::FINAL);
+        if family == Family::Harmony && text.ends_with(harmony::OPENED) {
+            text.push_str(harmony::FINAL);
+        } else if let Some((tag, close)) = Thoughts::after(&text, source).map(|tags| tags.around()) {
+            if said.trim_start().starts_with(tag.trim_end()) {
+                // The client has begun with thoughts of its own.
+                if open(&text).is_some() {
+                    text.truncate(text.rfind(tag.trim_end()).unwrap_or(text.len()));
+                }
+                thinks = !said.contains(close);
+            } else if !thoughts.is_empty() {
+                if open(&text).is_none() {
+                    text.push_str(tag);
+                    text.push_str(if tag.ends_with('\n') { "" } else { "\n" });
+                }
+                text.push_str(&thoughts);
+                thinks = said.is_empty();
+                if !thinks {
+                    text.push_str(&format!("\n{close}\n\n"));
+                }
+            } else if open(&text).is_some() {
+                // A text that has begun is behind the thoughts. Most templates can do without these.
+                if !options.kwargs.contains_key(THINKING) {
+                    options.kwargs.insert(THINKING.to_owned(), false.into());
+                    text = rendered(template, &messages, &options)?;
+                }
+                if open(&text).is_some() {
+                    let blank = if text.ends_with('\n') { "" } else { "\n" };
+                    text.push_str(&format!("{blank}\n{close}\n\n"));
+                }
+            }
         }
-        prompt.push_str(&begun);
+        text.push_str(&said);
     }
-    Ok(prompt)
+    Ok(Prompt { text, thinks })
+}
+
+/// Arguments that the template is given besides messages.
+fn arguments(
+    fields: &Fields,
+    tools: Option<&Tools>,
+    model: &Model,
+    family: Family,
+) -> Result<Map<String, Value>, ApiError> {
+    let source = model.card.template_source();
+    let mut all = model.card.template_args.clone();
+    for name in TEMPLATE_FIELDS {
+        all.extend(fields.raw(name).map(|value| (name.to_owned(), value.clone())));
+    }
+    // Other servers have Anthropic's switch in chats, too.
+    if let Some(kind) = fields.raw("thinking").and_then(|thinking| thinking.get("type")) {
+        all.entry(THINKING).or_insert_with(|| (kind != "disabled").into());
+    }
+    if fields.raw(EFFORT).is_some_and(|effort| effort == NO_EFFORT) {
+        // Few templates have a word for it: most have a switch, and harmony has a least effort.
+        all.entry(THINKING).or_insert_with(|| false.into());
+        if family == Family::Harmony {
+            all.insert(EFFORT.to_owned(), LEAST_EFFORT.into());
+        } else if !["'none'", "\"none\""].iter().any(|word| source.contains(word)) {
+            all.remove(EFFORT);
+        }
+    }
+    all.extend(tools.map(|tools| ("tools".to_owned(), tools.list.clone().into())));
+    all.extend(fields.get::<Map<String, Value>>("chat_template_kwargs")?.unwrap_or_default());
+    let (name, format) = DATE;
+    if let (false, Ok(date)) = (all.contains_key(name), today(format)) {
+        all.insert(name.to_owned(), date.into());
+    }
+    Ok(all)
 }
 
 /// The beginning of the answer, if a conversation ends with one: a last message of the assistant's that calls
 /// no tools is no turn of its own, and the text goes on from it, as with llama-server and Anthropic.
-fn take_begun(fields: &Fields, messages: &mut Vec<Message>) -> Result<Option<String>, ApiError> {
+fn take_begun(fields: &Fields, messages: &mut Vec<Message>) -> Result<Option<Begun>, ApiError> {
     const NAME: &str = "continue_final_message";
     let (wanted, opens) = (fields.get(NAME)?, fields.get::<bool>("add_generation_prompt")?);
     if wanted == Some(true) && opens == Some(true) {
@@ -100,7 +184,15 @@ fn take_begun(fields: &Fields, messages: &mut Vec<Message>) -> Result<Option<Str
             _ => Ok(None),
         };
     }
-    let begun = messages.pop().map(|message| message.content);
+    let begun = messages.pop().map(|message| Begun {
+        thoughts: message
+            .extra
+            .get("reasoning_content")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+        text: message.content,
+    });
     if messages.last().is_some_and(is_begun) {
         return Err(ApiError::field(
             "messages",
@@ -116,22 +208,35 @@ fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
         return Err(ApiError::field("messages", "give at least one message"));
     }
     let message = |Sent { role, content, mut extra }: Sent| {
+        history::drop_empty(&mut extra);
         history::open_arguments(&mut extra);
-        let content = match content {
-            None => String::new(),
-            Some(Content::Text(text)) => text,
-            Some(Content::Parts(parts)) => join(parts)?,
+        refuse_media(&extra, "messages")?;
+        let (content, parts) = match content {
+            None => (String::new(), Vec::new()),
+            Some(Content::Text(text)) => (text, Vec::new()),
+            Some(Content::Parts(parts)) => (join(&parts)?, parts),
         };
-        Ok(Message { role, content, extra })
+        // One part is the same as its text.
+        let parts = if parts.len() > 1 { parts.into_iter().map(Value::from).collect() } else { Vec::new() };
+        Ok(Message { role, content, parts, extra })
     };
     sent.into_iter().map(message).collect()
 }
 
+/// Refuses pictures and sounds beside a message's content.
+pub(super) fn refuse_media(message: &Map<String, Value>, field: &str) -> Result<(), ApiError> {
+    let is_nothing = |value: &Value| value.is_null() || *value == "" || *value == json!([]);
+    let found = MEDIA.iter().find(|name| message.get(**name).is_some_and(|value| !is_nothing(value)));
+    found.map_or(Ok(()), |name| Err(ApiError::no_images(&format!("{field}.{name}"))))
+}
+
 /// The text of a message in parts.
-fn join(parts: Vec<Part>) -> Result<String, ApiError> {
+fn join(parts: &[Map<String, Value>]) -> Result<String, ApiError> {
     let mut lines = Vec::with_capacity(parts.len());
-    for Part { kind, text } in parts {
-        match (kind.as_str(), text) {
+    for part in parts {
+        let kind = part.get("type").and_then(Value::as_str);
+        let kind = kind.ok_or_else(|| ApiError::field("messages", "a part of a message has no type"))?;
+        match (kind, part.get("text").and_then(Value::as_str)) {
             ("text", Some(text)) => lines.push(text),
             ("text", None) => return Err(ApiError::field("messages", "a part of type text has no text")),
             ("image_url" | "image" | "input_image", _) => return Err(ApiError::no_images("messages")),

@@ -3,17 +3,20 @@
 
 use std::sync::Arc;
 
-use super::body::Fields;
-use super::calls::{Part, Reader, harmony};
-use super::conversation::render;
+use super::app::{App, MAX_TEXT, Model};
+use super::conversation::{Prompt, render};
 use super::error::ApiError;
-use super::family::Family;
+use super::fields::Fields;
+use super::offer;
 use super::order::{MAX_ALTERNATIVES, Settings};
-use super::thoughts::{Split, Thoughts};
-use super::tools::Tools;
-use super::{App, Model, form};
-use crate::ReasoningFormat;
-use crate::scheduler::Order;
+use super::unsupported::refuse_in_chats;
+use crate::options::ReasoningFormat;
+use crate::scheduler::order::Order;
+use crate::text::calls::reader::Reader;
+use crate::text::family::Family;
+use crate::text::harmony;
+use crate::text::parser::Parser;
+use crate::text::thoughts::Thoughts;
 
 /// A conversation that can be answered.
 pub(super) struct Dialogue {
@@ -28,42 +31,47 @@ pub(super) struct Dialogue {
 impl Dialogue {
     /// Reads the fields of `/v1/chat/completions`, to which those of the other routes are translated.
     pub(super) fn prepare(fields: &Fields, app: &App, model: &Model) -> Result<Self, ApiError> {
+        refuse_in_chats(fields)?;
         let mut settings = Settings::read(fields, app, model)?;
         settings.logprobs = alternatives(fields)?;
-        // A form that the request gives is that of the text, and another one makes it a call.
-        let has_form = settings.has_form();
-        let mut tools = None;
-        if let Some((offered, must_call)) = Tools::read(fields, model)? {
-            if let Some(grammar) = must_call {
-                settings.require(form::compile(grammar, "tools", model)?, "tool_choice")?;
-            }
-            tools = Some(Arc::new(offered));
+        let offer = offer::read(fields, model, settings.has_form())?;
+        if !offer.left_out.is_empty() {
+            let kinds = offer.left_out.join(", ");
+            settings.warn(format!("these kinds of tools are not run here and were left out: {kinds}"));
         }
-        let mut rendered = render(fields, tools.as_deref(), model)?;
+        // A form that the request gives is that of a text. Where the model may call, calls are looked for.
+        let has_form = settings.has_form() && offer.call.is_none();
+        match offer.call {
+            Some(call) => settings.call(call, offer.must_call)?,
+            None if has_form && offer.tools.is_some() => {
+                settings.warn("an answer of a form cannot be a call with this model".to_owned());
+            }
+            None => {}
+        }
+        let tools = offer.tools.map(Arc::new);
+        let Prompt { text: mut rendered, thinks } = render(fields, tools.as_deref(), model)?;
         let apart = thoughts_are_apart(fields, app)?;
-        let harmony = model.card.family == Some(Family::Harmony);
+        let (source, family) = (model.card.template_source(), model.card.calls());
+        let harmony = family == Family::Harmony;
         if harmony && has_form && rendered.ends_with(harmony::OPENED) {
             rendered.push_str(harmony::FINAL);
         }
-        let thoughts = match model.card.template.as_ref() {
-            Some((_, source)) if apart && !harmony && !settings.has_form() => {
-                Thoughts::after(&rendered, source)
-            }
-            _ => None,
+        let thoughts = if apart && !harmony && !settings.has_form() {
+            let begins = if tools.is_some() { family.begins() } else { Vec::new() };
+            let thoughts = Thoughts::after(&rendered, source).map(|thoughts| thoughts.holding(begins));
+            if thinks { thoughts.map(Thoughts::begun) } else { thoughts }
+        } else {
+            None
         };
-        let reader = || match (model.card.family, &tools) {
-            (Some(Family::Harmony), tools) if !has_form => {
-                Some(Reader::harmony(&rendered, tools.clone(), apart))
-            }
-            (Some(family), Some(tools)) if !has_form => Some(Reader::new(family, Arc::clone(tools))),
-            _ => None,
+        let reader = || match &tools {
+            _ if has_form => None,
+            tools if harmony => Some(Reader::harmony(&rendered, tools.clone(), apart)),
+            tools => tools.as_ref().map(|tools| Reader::new(family, Arc::clone(tools))),
         };
-        let parser = |_| Parser { thoughts: thoughts.clone(), calls: reader() };
+        let parser = |_| Parser::new(thoughts.clone(), reader());
         let parsers: Vec<Parser> = (0..settings.n).map(parser).collect();
-        if let Some(Parser { thoughts, calls }) = parsers.first() {
-            settings.show(thoughts.as_ref().map_or(&[], Thoughts::shown), model);
-            let family = model.card.family.filter(|_| calls.is_some());
-            settings.show(&family.map(Family::shown).unwrap_or_default(), model);
+        if let Some(parser) = parsers.first() {
+            settings.show(&parser.shown(family), model);
         }
         let prompt = tokens(&rendered, model)?;
         let orders = settings.orders(vec![prompt], app, model)?;
@@ -83,8 +91,12 @@ impl Dialogue {
 
     /// Tokens of the prompt that the conversation gives.
     pub(super) fn count(fields: &Fields, model: &Model) -> Result<usize, ApiError> {
-        let tools = Tools::read(fields, model)?.map(|(tools, _)| tools);
-        let rendered = render(fields, tools.as_ref(), model)?;
+        let tools = offer::read(fields, model, false)?.tools;
+        let rendered = render(fields, tools.as_ref(), model)?.text;
+        if rendered.len() > MAX_TEXT {
+            let reason = format!("their prompt has {} bytes; {MAX_TEXT} can be counted", rendered.len());
+            return Err(ApiError::field("messages", reason));
+        }
         Ok(model.card.text.tokenizer.encode_prompt(&rendered)?.len())
     }
 }
@@ -119,47 +131,4 @@ fn thoughts_are_apart(fields: &Fields, app: &App) -> Result<bool, ApiError> {
         ReasoningFormat::None => false,
         ReasoningFormat::Apart => true,
     })
-}
-
-/// Finds thoughts in a text if its model thinks, and calls if there are tools.
-pub(super) struct Parser {
-    thoughts: Option<Thoughts>,
-    calls: Option<Reader>,
-}
-
-impl Parser {
-    /// The parts that `text` completes.
-    pub(super) fn push(&mut self, text: &str) -> Vec<Part> {
-        let split = match &mut self.thoughts {
-            Some(thoughts) => thoughts.push(text),
-            None => Split { answer: text.to_owned(), ..Split::default() },
-        };
-        self.parts(split)
-    }
-
-    /// What is left when the text has ended.
-    pub(super) fn finish(&mut self) -> Vec<Part> {
-        let split = self.thoughts.as_mut().map(Thoughts::finish).unwrap_or_default();
-        let mut parts = self.parts(split);
-        parts.extend(self.calls.iter_mut().flat_map(Reader::finish));
-        parts
-    }
-
-    fn parts(&mut self, Split { thought, answer }: Split) -> Vec<Part> {
-        let mut parts = Vec::new();
-        if !thought.is_empty() {
-            parts.push(Part::Thought(thought));
-        }
-        match &mut self.calls {
-            _ if answer.is_empty() => {}
-            Some(calls) => parts.extend(calls.push(&answer)),
-            None => parts.push(Part::Text(answer)),
-        }
-        parts
-    }
-
-    /// Calls so far.
-    pub(super) fn calls(&self) -> usize {
-        self.calls.as_ref().map_or(0, Reader::calls)
-    }
 }

@@ -10,8 +10,10 @@ use hexflash::text::TextError;
 use hexflash::tokenizer::TokenizerError;
 use serde_json::{Value, json};
 
-use super::shape::with;
-use crate::scheduler::{Failure, Refused};
+use super::json::with;
+use crate::scheduler::news::Failure;
+use crate::scheduler::queue::Refused;
+use crate::text::refusal::Refusal;
 
 /// Seconds after which a client that was refused may ask again.
 const RETRY_AFTER: u32 = 1;
@@ -100,15 +102,42 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
     }
 
-    /// There is no such route.
-    pub(crate) fn no_route(path: &str) -> Self {
-        let message = format!("there is nothing at {path}; docs/server.md lists the routes");
+    /// A page, or a name of the server, that is a stranger's.
+    pub(crate) fn foreign(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "permission_error", message)
+    }
+
+    /// A body that does not say that it is JSON.
+    pub(crate) fn no_json() -> Self {
+        let message = "the body of a request is JSON, and has to say so; send the header \
+                       Content-Type: application/json";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message)
+    }
+
+    /// The client has not read its answer while others waited.
+    pub(crate) fn slow_reader() -> Self {
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "timeout_error",
+            "the text was ended because it was not read and its place was needed; read faster, or ask again",
+        )
+    }
+
+    /// There is no model of this name.
+    pub(crate) fn no_model(name: &str, there: &str) -> Self {
+        let message = format!("there is no model {name:?} here; this server has {there:?}");
         Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
     }
 
-    /// The route is there for another method.
-    pub(crate) fn wrong_method(method: &Method, path: &str) -> Self {
-        let other = if method == Method::GET { Method::POST } else { Method::GET };
+    /// There is no such route; there are these.
+    pub(crate) fn no_route(path: &str, there: impl Iterator<Item = &'static str>) -> Self {
+        let there = there.collect::<Vec<_>>().join(", ");
+        let message = format!("there is nothing at {path}; this server has {there}, and others");
+        Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
+    }
+
+    /// The route at `path` has the method `other`.
+    pub(crate) fn wrong_method(method: &Method, path: &str, other: &str) -> Self {
         let message = format!("{path} does not answer {method}; use {other}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
     }
@@ -135,7 +164,8 @@ impl ApiError {
     /// The error as Anthropic's clients expect it.
     pub(super) fn anthropic(&self) -> Value {
         let kind = match self.status.as_u16() {
-            400 | 405 | 408 => "invalid_request_error",
+            400 | 405 | 408 | 415 => "invalid_request_error",
+            403 => "permission_error",
             401 => "authentication_error",
             404 => "not_found_error",
             413 => "request_too_large",
@@ -182,6 +212,15 @@ impl From<Failure> for ApiError {
             Blame::System | Blame::Cancelled => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", failure.message)
             }
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Wrong { field, reason } => Self::field(field, reason),
+            Refusal::Unsupported { field, hint } => Self::unsupported(field, &hint),
         }
     }
 }

@@ -1,150 +1,173 @@
-//! Fields that would change the answer, and that this server does not know what to do with. They are refused:
-//! an answer that is not what was asked for is worse than none. All other fields are ignored, as clients of
-//! OpenAI expect.
+//! The JSON body of a request.
 
-use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::body::Fields;
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::http::StatusCode;
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::app::App;
 use super::error::ApiError;
+use crate::connections::Connection;
+use crate::text::kinds::whole;
 
-/// A field, the values of it that ask for nothing, and what to do instead.
-type Unsupported = (&'static str, fn(&Value) -> bool, &'static str);
+/// The fields of a JSON object. `null` counts as absent, as clients send it for what they do not set.
+pub(super) struct Fields(Map<String, Value>);
 
-const DROP: &str = "drop it";
-const SAMPLERS: &str = "drop it: there are temperature, top_k, top_p, min_p and penalties";
-const TEXT: &str = "drop it: answers are text";
-const FORM: &str = "use response_format, json_schema or grammar";
-const TOOLS: &str = "use tools, in a chat";
+/// Bytes beyond the limit that are read and dropped: whoever is still sending does not read the answer.
+const DRAINED: usize = 256 << 20;
 
-const UNSUPPORTED: [Unsupported; 40] = [
-    ("functions", is_empty, TOOLS),
-    ("function_call", |value| value == "none" || value == "auto", TOOLS),
-    ("modalities", |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
-    ("audio", is_empty, TEXT),
-    ("image_data", is_empty, "drop it: prompts are text"),
-    ("suffix", is_empty, "drop it: texts are continued, not filled in"),
-    ("input_prefix", is_empty, "drop it: texts are continued, not filled in"),
-    ("input_suffix", is_empty, "drop it: texts are continued, not filled in"),
-    ("echo", is_false, "put the prompt before the answer yourself"),
-    ("best_of", |value| *value == 1, "ask for n answers, and choose"),
-    ("samplers", is_empty, SAMPLERS),
-    ("mirostat", is_zero, SAMPLERS),
-    ("typical_p", is_one, SAMPLERS),
-    ("tfs_z", is_one, SAMPLERS),
-    ("top_n_sigma", |value| value.as_f64().is_some_and(|value| value <= 0.0), SAMPLERS),
-    ("xtc_probability", is_zero, SAMPLERS),
-    ("dry_multiplier", is_zero, SAMPLERS),
-    ("dynatemp_range", is_zero, SAMPLERS),
-    ("min_keep", is_zero, SAMPLERS),
-    ("adaptive_target", |value| value.as_f64().is_some_and(|value| value < 0.0), SAMPLERS),
-    ("post_sampling_probs", is_false, "probabilities are those of the model"),
-    ("lora", is_empty, DROP),
-    ("n_discard", is_zero, "a context that is full ends the text"),
-    ("n_indent", is_zero, DROP),
-    (
-        "t_max_predict_ms",
-        |value| value.as_f64().is_some_and(|value| value <= 0.0),
-        "bound the answer by max_tokens",
-    ),
-    (
-        "reasoning_budget",
-        |value| value.as_i64().is_some_and(|n| n < 0),
-        "switch thinking off with chat_template_kwargs",
-    ),
-    (
-        "thinking_budget_tokens",
-        |value| value.as_i64().is_some_and(|n| n < 0),
-        "switch thinking off with chat_template_kwargs",
-    ),
-    ("web_search_options", |_| false, DROP),
-    ("grammar_lazy", is_false, "a grammar holds from the first token on"),
-    ("guided_json", is_empty, FORM),
-    ("guided_regex", is_empty, FORM),
-    ("guided_choice", is_empty, FORM),
-    ("guided_grammar", is_empty, FORM),
-    ("structured_outputs", is_empty, FORM),
-    ("repetition_penalty", is_one, "use repeat_penalty"),
-    ("min_tokens", is_zero, "forbid what ends a text with ignore_eos"),
-    ("stop_token_ids", is_empty, "use stop"),
-    ("bad_words", is_empty, "use logit_bias"),
-    ("use_beam_search", is_false, DROP),
-    ("include_stop_str_in_output", is_false, DROP),
-];
+/// Most that the parts of a body may weigh, by [`weight`]: room for the ids of a prompt of two million
+/// tokens. A parsed value takes 72 bytes at least: 32 MB of nothing but `0,` would become more than 1 GB.
+const MAX_WEIGHT: usize = 2 << 20;
+/// Weight of an object. Even a small one is a table of its own, of some 600 bytes.
+const OBJECT_WEIGHT: usize = 8;
 
-/// The same, of what only chats have.
-const CHATS_ONLY: [Unsupported; 2] =
-    [("tools", is_empty, TOOLS), ("tool_choice", |value| value == "none" || value == "auto", TOOLS)];
+/// The bytes of a body.
+pub(super) struct Whole(pub(super) Vec<u8>);
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(items) => items.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
+impl FromRequest<Arc<App>> for Whole {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let options = &app.options;
+        let connection = request.extensions().get::<Connection>().cloned();
+        let read = read(request.into_body(), options.body_bytes, options.idle);
+        let bytes = tokio::time::timeout(options.timeout, read).await.unwrap_or_else(|_| Err(late()))?;
+        // From here on its client waits, and the connection does not give way to others.
+        connection.iter().for_each(Connection::has_request);
+        Ok(Self(bytes))
     }
 }
 
-fn is_false(value: &Value) -> bool {
-    *value == false
+impl FromRequest<Arc<App>> for Fields {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let Whole(bytes) = Whole::from_request(request, app).await?;
+        Self::parse(&bytes)
+    }
 }
 
-fn is_zero(value: &Value) -> bool {
-    value.as_f64() == Some(0.0)
+/// A body that takes too long.
+fn late() -> ApiError {
+    let message = "the body of the request did not come in time; send it at once";
+    ApiError::body(StatusCode::REQUEST_TIMEOUT, message)
 }
 
-fn is_one(value: &Value) -> bool {
-    value.as_f64() == Some(1.0)
-}
-
-/// That a request asks for nothing that it would not get.
-pub(super) fn refuse_unsupported(fields: &Fields) -> Result<(), ApiError> {
-    refuse(fields, &UNSUPPORTED)
-}
-
-/// That a request that is no chat asks for nothing that only chats have.
-pub(super) fn refuse_chats_only(fields: &Fields) -> Result<(), ApiError> {
-    refuse(fields, &CHATS_ONLY)
-}
-
-fn refuse(fields: &Fields, table: &[Unsupported]) -> Result<(), ApiError> {
-    for &(name, asks_nothing, hint) in table {
-        if fields.raw(name).is_some_and(|value| !asks_nothing(value)) {
-            return Err(ApiError::unsupported(name, hint));
+/// A body of at most `limit` bytes, whose client sends something at least every `idle`.
+async fn read(body: Body, limit: usize, idle: Duration) -> Result<Vec<u8>, ApiError> {
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = tokio::time::timeout(idle, chunks.next()).await.map_err(|_| late())? {
+        let failed = |error| format!("the body of the request cannot be read: {error}; send it again");
+        let chunk = chunk.map_err(|error| ApiError::body(StatusCode::BAD_REQUEST, failed(error)))?;
+        length += chunk.len();
+        if length <= limit {
+            bytes.extend_from_slice(&chunk);
+        } else if length > limit + DRAINED {
+            break;
+        } else {
+            bytes = Vec::new();
         }
     }
-    Ok(())
+    if length <= limit {
+        return Ok(bytes);
+    }
+    let message = format!("the body of the request is longer than {limit} bytes; shorten it");
+    Err(ApiError::body(StatusCode::PAYLOAD_TOO_LARGE, message))
+}
+
+/// How much memory a JSON text takes when it is parsed, as far as that is not its length: the number of its
+/// values, where objects count for more. Each value but the first comes after a comma or a bracket.
+fn weight(text: &[u8]) -> usize {
+    let (mut weight, mut quoted, mut bytes) = (0_usize, false, text.iter());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\\' if quoted => _ = bytes.next(),
+            b',' | b'[' if !quoted => weight += 1,
+            b'{' if !quoted => weight += OBJECT_WEIGHT,
+            _ => {}
+        }
+    }
+    weight
+}
+
+impl Fields {
+    /// Fields that were made here.
+    pub(super) fn new(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+
+    /// All fields.
+    pub(super) fn into_map(self) -> Map<String, Value> {
+        self.0
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
+        if weight(bytes) > MAX_WEIGHT {
+            let message = "the body of the request has too many values; send fewer in one request";
+            return Err(ApiError::body(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        let parsed = serde_json::from_slice(bytes);
+        parsed.map(Self).map_err(|error| ApiError::invalid(format!("the body is no JSON object: {error}")))
+    }
+
+    /// A field, if it is there.
+    pub(super) fn raw(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A field as a value of a type.
+    pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ApiError> {
+        let Some(value) = self.raw(name) else { return Ok(None) };
+        let read = T::deserialize(value).or_else(|error| match value {
+            // JavaScript has no other numbers: 5.0 is 5.
+            Value::Number(_) | Value::Array(_) => T::deserialize(whole(value.clone())).map_err(|_| error),
+            _ => Err(error),
+        });
+        read.map(Some).map_err(|error| ApiError::field(name, error))
+    }
+
+    /// A field that must be there.
+    pub(super) fn require<T: DeserializeOwned>(&self, name: &str) -> Result<T, ApiError> {
+        self.get(name)?.ok_or_else(|| ApiError::field(name, "this field is missing"))
+    }
+
+    /// The first of several names of a field.
+    pub(super) fn first<T: DeserializeOwned>(&self, names: &[&str]) -> Result<Option<T>, ApiError> {
+        names.iter().find_map(|name| self.get(name).transpose()).transpose()
+    }
+
+    /// A switch, off unless it is set.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        Ok(self.get(name)?.unwrap_or(false))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refused(body: &str) -> bool {
-        let fields = Fields::parse(body.as_bytes()).unwrap();
-        refuse_unsupported(&fields).and_then(|()| refuse_chats_only(&fields)).is_err()
-    }
-
     #[test]
-    fn values_that_ask_for_nothing_are_fine() {
-        let fine = r#"{"tools": [], "tool_choice": "auto", "guided_json": {},
-            "echo": false, "mirostat": 0, "typical_p": 1.0, "dry_multiplier": 0.0, "top_n_sigma": -1,
-            "suffix": null, "user": "x", "store": true, "metadata": {"a": "b"}}"#;
-        assert!(!refused(fine));
-    }
-
-    #[test]
-    fn values_that_ask_for_something_are_refused() {
-        for body in [
-            r#"{"tools": [{"type": "function"}]}"#,
-            r#"{"tool_choice": {"type": "function"}}"#,
-            r#"{"guided_regex": "a+"}"#,
-            r#"{"mirostat": 2}"#,
-            r#"{"echo": true}"#,
-            r#"{"typical_p": 0.9}"#,
-            r#"{"modalities": ["text", "audio"]}"#,
-        ] {
-            assert!(refused(body), "{body}");
+    fn many_small_values_are_refused_before_they_are_parsed() {
+        let of = |item: &str, n: usize| format!(r#"{{"a": [{}{item}]}}"#, format!("{item},").repeat(n));
+        assert!(Fields::parse(of("0", 1 << 20).as_bytes()).is_ok());
+        for item in ["0", "[]", r#"{"":0}"#] {
+            let refused = Fields::parse(of(item, 2 << 20).as_bytes()).err().unwrap().json();
+            assert_eq!(refused["error"]["code"], 413, "{item}: {refused}");
         }
+    }
+
+    #[test]
+    fn what_stands_in_quotes_weighs_nothing() {
+        assert_eq!(weight(br#"{"a,[{": "\",[{", "b": [1, 2]}"#), OBJECT_WEIGHT + 3);
+        assert_eq!(weight(br#""\\,[" , ["#), 2);
+        assert_eq!(weight(b""), 0);
     }
 }

@@ -3,17 +3,20 @@
 use std::time::UNIX_EPOCH;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::app::{Model, Shared};
 use super::error::ApiError;
+use super::json::{merged, with};
+use super::logprobs;
 use super::order::sampled;
-use super::shape::{FINGERPRINT, merged, with};
-use super::{Model, Shared, now};
-use crate::Options;
-use crate::scheduler::SlotView;
+use super::shape::{FINGERPRINT, now};
+use crate::card::Card;
+use crate::options::Options;
+use crate::scheduler::news::SlotView;
 
 /// Prometheus' plain text, which all that read its figures know.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -27,9 +30,24 @@ pub(super) async fn health(State(app): Shared) -> Result<Json<Value>, ApiError> 
 }
 
 pub(super) async fn models(State(app): Shared) -> Result<Json<Value>, ApiError> {
+    Ok(Json(json!({ "object": "list", "data": [entry(app.model()?)] })))
+}
+
+/// The model by its name, which may have slashes in it.
+pub(super) async fn model(State(app): Shared, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
+    let Card { alias, aliases, .. } = &model.card;
+    if name == *alias || aliases.contains(&name) {
+        Ok(Json(entry(model)))
+    } else {
+        Err(ApiError::no_model(&name, alias))
+    }
+}
+
+/// What the list of models says of one.
+fn entry(model: &Model) -> Value {
     let card = &model.card;
-    let entry = json!({
+    json!({
         "id": card.alias,
         "aliases": card.aliases,
         "tags": card.tags,
@@ -46,15 +64,14 @@ pub(super) async fn models(State(app): Shared) -> Result<Json<Value>, ApiError> 
             "ftype": card.file_type,
             "name": card.name,
         },
-    });
-    Ok(Json(json!({ "object": "list", "data": [entry] })))
+    })
 }
 
 pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
     let card = &model.card;
     let special = card.text.tokenizer.special_ids();
-    let text = |id: Option<u32>| id.map(|id| super::logprobs::text(&card.text.tokenizer, id));
+    let text = |id: Option<u32>| id.map(|id| logprobs::text(&card.text.tokenizer, id));
     Ok(Json(json!({
         "default_generation_settings": { "n_ctx": model.n_ctx, "params": params(model, &app.options) },
         "total_slots": model.slots,

@@ -4,6 +4,8 @@ use hexflash::sampler::TokenLogprob;
 use hexflash::tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 
+use super::json::with;
+
 /// What OpenAI tells of a token that cannot come: JSON has no infinity.
 const NEVER: f32 = -9999.0;
 
@@ -32,7 +34,7 @@ pub(super) fn list(tokenizer: &Tokenizer, tokens: &[TokenLogprob]) -> Value {
     let one = |token: &TokenLogprob| {
         let top = token.top.iter().map(|&(id, logprob)| entry(tokenizer, id, logprob)).collect();
         let entry = entry(tokenizer, token.token, token.logprob);
-        super::shape::with(entry, "top_logprobs", top)
+        with(entry, "top_logprobs", top)
     };
     tokens.iter().map(one).collect()
 }

@@ -8,42 +8,21 @@ mod shape;
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::header::CONTENT_LENGTH;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use axum::{Json, Router};
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::answer::answer;
-use super::body::Fields;
+use super::app::Shared;
 use super::dialogue::Dialogue;
 use super::error::ApiError;
-use super::{App, Shared};
+use super::fields::Fields;
 use shape::Messages;
 
-/// Where the routes are.
-const PATH: &str = "/v1/messages";
-
-pub(super) fn routes() -> Router<Arc<App>> {
-    Router::new().route(PATH, post(create)).route("/v1/messages/count_tokens", post(count_tokens))
-}
-
-/// Writes the errors of these routes as Anthropic's clients expect them, whoever made them.
-pub(super) async fn errors(request: Request, next: Next) -> Response {
-    let is_ours = request.uri().path().starts_with(PATH);
-    let response = next.run(request).await;
-    let error = response.extensions().get::<ApiError>().filter(|_| is_ours).map(ApiError::anthropic);
-    let Some(error) = error else { return response };
-    let (mut head, _) = response.into_parts();
-    head.headers.remove(CONTENT_LENGTH);
-    (head, Json(error)).into_response()
-}
-
-async fn create(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
+pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
-    let prepared = tokio::task::spawn_blocking(move || {
+    let prepared = app.work("the prompt", move || {
         let model = work.model()?;
         let max_tokens: i64 = fields.require("max_tokens")?;
         if max_tokens < 1 {
@@ -51,21 +30,21 @@ async fn create(State(app): Shared, fields: Fields) -> Result<Response, ApiError
         }
         let fields = request::translate(fields)?;
         let dialogue = Dialogue::prepare(&fields, &work, model)?;
-        let stream = dialogue.settings.stream;
+        let manner = dialogue.settings.manner();
         let (orders, parser) = dialogue.single()?;
         let prompt = orders.first().map_or(0, |order| order.prompt.len());
-        Ok((orders, Messages::new(model, parser, prompt), stream))
+        Ok((orders, Messages::new(model, parser, prompt), manner))
     });
-    let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;
-    answer(&app, orders, shape, stream).await
+    let (orders, shape, manner) = prepared.await?;
+    answer(&app, orders, shape, manner).await
 }
 
-async fn count_tokens(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
+pub(super) async fn count_tokens(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
-    let counted = tokio::task::spawn_blocking(move || {
+    let counted = app.work("the prompt", move || {
         let model = work.model()?;
         Dialogue::count(&request::translate(fields)?, model)
     });
-    let n = counted.await.map_err(|_| ApiError::internal("the prompt"))??;
+    let n = counted.await?;
     Ok(Json(json!({ "input_tokens": n })))
 }

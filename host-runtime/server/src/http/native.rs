@@ -8,17 +8,23 @@ use hexflash::generate::Finish;
 use serde_json::{Map, Value, json};
 
 use super::answer::answer;
-use super::body::Fields;
+use super::app::Shared;
 use super::error::ApiError;
-use super::fields::refuse_chats_only;
+use super::fields::Fields;
+use super::json::{merged, with};
+use super::logprobs;
 use super::order::{MAX_ALTERNATIVES, Settings, prompts};
-use super::shape::{Head, Shape, Text, merged, timings, with, with_progress};
-use super::{Shared, logprobs};
-use crate::scheduler::{Order, Outcome, Piece, Progress};
+use super::shape::{Head, Shape, Text, timings, with_progress};
+use super::unsupported::refuse_chats_only;
+use crate::scheduler::news::{Outcome, Piece, Progress};
+use crate::scheduler::order::Order;
+
+/// Most fields that an answer may be asked for by name. Each is copied, the prompt as often as it is named.
+const MAX_WANTED: usize = 64;
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
-    let prepared = tokio::task::spawn_blocking(move || {
+    let prepared = app.work("the prompt", move || {
         let model = work.model()?;
         refuse_chats_only(&fields)?;
         let mut settings = Settings::read(&fields, &work, model)?;
@@ -27,7 +33,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
             return Err(ApiError::field("n_probs", format!("ask for at most {MAX_ALTERNATIVES}")));
         }
         settings.logprobs = (n_probs > 0).then_some(n_probs);
-        let prompts = prompts(&fields.require::<Value>("prompt")?, model)?;
+        let prompts = prompts(&fields.require::<Value>("prompt")?, &work, model)?;
         let orders = settings.orders(prompts, &work, model)?;
         let prompt = |order: &Order| model.card.text.tokenizer.decode(&order.prompt, false);
         let shape = Native {
@@ -36,12 +42,23 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
             prompts: orders.iter().map(prompt).collect::<Result<_, _>>()?,
             has_new_line: vec![false; orders.len()],
             tokens: fields.flag("return_tokens")?,
-            wanted: fields.get("response_fields")?.unwrap_or_default(),
+            wanted: wanted(&fields)?,
         };
-        Ok((orders, shape, settings.stream))
+        Ok((orders, shape, settings.manner()))
     });
-    let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;
-    answer(&app, orders, shape, stream).await
+    let (orders, shape, manner) = prepared.await?;
+    answer(&app, orders, shape, manner).await
+}
+
+/// `response_fields`: the only fields that are wanted at the end.
+fn wanted(fields: &Fields) -> Result<Vec<String>, ApiError> {
+    const NAME: &str = "response_fields";
+    match fields.raw(NAME).and_then(Value::as_array) {
+        Some(list) if list.len() > MAX_WANTED => {
+            Err(ApiError::field(NAME, format!("name at most {MAX_WANTED} fields")))
+        }
+        _ => Ok(fields.get(NAME)?.unwrap_or_default()),
+    }
 }
 
 /// llama-server's completions.

@@ -7,19 +7,28 @@ use hexflash::tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value, json};
 
-use super::body::Fields;
+use super::answer::Manner;
+use super::app::{App, Model};
 use super::error::ApiError;
-use super::fields::refuse_unsupported;
-use super::shape::merged;
-use super::{App, Model, form};
+use super::fields::Fields;
+use super::form;
+use super::json::merged;
+use super::unsupported::refuse_unsupported;
 use crate::grammar::Grammar;
-use crate::scheduler::{Order, Telemetry};
+use crate::scheduler::order::{Order, Telemetry};
+use crate::text::form::Form;
+use crate::text::kinds::whole;
 
 /// Most stop texts, and their longest in bytes: each is looked for in every token's text.
 const MAX_STOPS: usize = 128;
 const MAX_STOP_BYTES: usize = 1024;
-/// Most tokens with a bias.
+/// Most tokens with a bias, and the longest text in bytes that may stand for some of them.
 const MAX_BIASES: usize = 1024;
+const MAX_BIAS_BYTES: usize = 1024;
+/// Most texts after each prompt, as with OpenAI.
+const MAX_N: usize = 128;
+/// Most texts of a request, however many may wait: each has a buffer and a sampler from the beginning.
+const MAX_TEXTS: usize = 4096;
 /// Most alternatives of a token whose probabilities are told.
 pub(super) const MAX_ALTERNATIVES: usize = 100;
 
@@ -37,7 +46,9 @@ pub(super) struct Settings {
     /// Alternatives of each token whose probabilities are wanted, if any are.
     pub(super) logprobs: Option<usize>,
     /// The form of the texts, if they are to have one.
-    form: Option<Grammar>,
+    form: Option<Form>,
+    /// Words for the client about what it asked for and does not get, besides what the form leaves out.
+    warnings: Vec<String>,
     /// The sequence that is to run them, if it matters.
     slot: Option<usize>,
 }
@@ -62,10 +73,7 @@ impl Settings {
         // Any name will do, as there is one model; but it is a name.
         fields.get::<String>("model")?;
         let stream_options: Option<StreamOptions> = fields.get("stream_options")?;
-        let n = fields.first(&["n", "n_cmpl"])?.unwrap_or(1);
-        if n == 0 {
-            return Err(ApiError::field("n", "ask for at least one answer"));
-        }
+        let n = answers(fields, app, model)?;
         Ok(Self {
             sampling: sampling(fields, model)?,
             limits: limits(fields, app)?,
@@ -79,6 +87,7 @@ impl Settings {
             usage: stream_options.is_some_and(|options| options.include_usage),
             logprobs: None,
             form: form::read(fields, model)?,
+            warnings: Vec::new(),
             slot: slot(fields, model)?,
         })
     }
@@ -116,17 +125,33 @@ impl Settings {
         self.limits.shown.extend(texts.iter().filter_map(|text| tokenizer.id_of(text)));
     }
 
-    /// Gives the texts a form.
+    /// How the request is answered.
+    pub(super) fn manner(&self) -> Manner {
+        let keywords = self.form.as_ref().and_then(|form| form.ignored.as_ref());
+        let keywords =
+            keywords.map(|all| format!("the answer is not kept to these keywords of the schema: {all}"));
+        Manner { stream: self.stream, warnings: keywords.into_iter().chain(self.warnings.clone()).collect() }
+    }
+
+    /// Tells the client something about what it does not get.
+    pub(super) fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    /// Gives the texts the form of a call, or where none has to be made, that or their own.
     ///
     /// # Errors
-    /// They have one.
-    pub(super) fn require(&mut self, form: Grammar, name: &str) -> Result<(), ApiError> {
-        match self.form.replace(form) {
-            None => Ok(()),
-            Some(_) => {
-                Err(ApiError::field(name, "the answer is to have another form, too; ask for one of them"))
+    /// They have a form that gives way to no other.
+    pub(super) fn call(&mut self, calls: Form, must_call: bool) -> Result<(), ApiError> {
+        self.form = match self.form.take() {
+            Some(own) if !must_call => Some(own.beside(calls)?),
+            own => {
+                // OpenAI's form is that of an answer in words, and none follows here.
+                own.iter().try_for_each(Form::gives_way)?;
+                Some(calls)
             }
-        }
+        };
+        Ok(())
     }
 
     /// Orders for the texts after these prompts: `n` for each, one prompt after the other.
@@ -137,12 +162,12 @@ impl Settings {
         model: &Model,
     ) -> Result<Vec<Order>, ApiError> {
         let wanted = prompts.len().saturating_mul(self.n);
-        let most = model.slots + app.options.queue;
+        let most = room(app, model);
         if wanted > most {
-            return Err(ApiError::invalid(format!(
-                "{wanted} answers are more than this server has room for ({most})"
-            )));
+            let reason = format!("{wanted} answers are more than this server has room for ({most})");
+            return Err(ApiError::field("n", reason));
         }
+        let form = self.form.as_ref().map(|form| model.compile(form)).transpose()?;
         let mut orders = Vec::with_capacity(wanted);
         for prompt in prompts {
             if prompt.is_empty() {
@@ -161,7 +186,7 @@ impl Settings {
                     limits: Limits { cancel: Cancel::default(), ..self.limits.clone() },
                     sampler: Sampler::new(sampling).map_err(|error| ApiError::invalid(error.to_string()))?,
                     logprobs: self.logprobs,
-                    form: self.form.as_ref().map(Grammar::another),
+                    form: form.as_ref().map(Grammar::another),
                     stream: self.stream,
                     telemetry: self.telemetry,
                     reuse: self.reuse,
@@ -170,6 +195,23 @@ impl Settings {
             }
         }
         Ok(orders)
+    }
+}
+
+/// Texts that the server can run or have wait at once: a request cannot ask for more.
+fn room(app: &App, model: &Model) -> usize {
+    model.slots.saturating_add(app.options.queue).min(MAX_TEXTS)
+}
+
+/// `n`: texts after each prompt. The number sizes what is made for them, which is why its bound comes first.
+fn answers(fields: &Fields, app: &App, model: &Model) -> Result<usize, ApiError> {
+    const NAMES: [&str; 2] = ["n", "n_cmpl"];
+    let name = NAMES.into_iter().find(|name| fields.raw(name).is_some()).unwrap_or("n");
+    let most = room(app, model).min(MAX_N);
+    match fields.get::<usize>(name)?.unwrap_or(1) {
+        0 => Err(ApiError::field(name, "ask for at least one answer")),
+        n if n > most => Err(ApiError::field(name, format!("ask for at most {most} answers"))),
+        n => Ok(n),
     }
 }
 
@@ -211,22 +253,33 @@ fn limits(fields: &Fields, app: &App) -> Result<Limits, ApiError> {
         // As with llama-server: without a limit, and up to the end of the context, are the same here.
         None => app.options.max_tokens,
         Some(-1 | -2) => None,
-        Some(n) if n > 0 => usize::try_from(n).ok(),
+        // None at all reads the prompt, which the next request with it need not do.
+        Some(n) if n >= 0 => usize::try_from(n).ok(),
         Some(n) => {
-            let reason = format!("{n} tokens cannot be asked for; give at least 1, or -1 for no limit");
+            let reason = format!("{n} tokens cannot be asked for; give 0 or more, or -1 for no limit");
             return Err(ApiError::field("max_tokens", reason));
         }
     };
-    let mut stop = match fields.get("stop")? {
-        None => Vec::new(),
-        Some(Stop::One(stop)) => vec![stop],
-        Some(Stop::Many(stops)) => stops,
-    };
-    stop.retain(|stop| !stop.is_empty());
-    if stop.len() > MAX_STOPS || stop.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
-        let reason = format!("give at most {MAX_STOPS} texts of at most {MAX_STOP_BYTES} bytes each");
-        return Err(ApiError::field("stop", reason));
+    let mut stop = Vec::new();
+    // Anthropic's name, and that of other servers.
+    for name in ["stop", "stop_sequences"] {
+        let too_many = || {
+            let reason = format!("give at most {MAX_STOPS} texts of at most {MAX_STOP_BYTES} bytes each");
+            ApiError::field(name, reason)
+        };
+        if fields.raw(name).and_then(Value::as_array).is_some_and(|stops| stops.len() > MAX_STOPS) {
+            return Err(too_many());
+        }
+        match fields.get(name)? {
+            None => {}
+            Some(Stop::One(text)) => stop.push(text),
+            Some(Stop::Many(texts)) => stop.extend(texts),
+        }
+        if stop.len() > MAX_STOPS || stop.iter().any(|stop: &String| stop.len() > MAX_STOP_BYTES) {
+            return Err(too_many());
+        }
     }
+    stop.retain(|stop| !stop.is_empty());
     Ok(Limits { max_tokens, stop, ignore_eos: fields.flag("ignore_eos")?, ..Limits::default() })
 }
 
@@ -252,6 +305,7 @@ fn sampling(fields: &Fields, model: &Model) -> Result<SamplerParams, ApiError> {
 /// A seed; negative ones stand for a new one each time.
 fn seed(fields: &Fields) -> Result<Option<u64>, ApiError> {
     let Some(seed) = fields.get::<Number>("seed")? else { return Ok(None) };
+    let seed = whole(seed.into());
     match (seed.as_u64(), seed.as_i64()) {
         (Some(seed), _) => Ok(Some(seed)),
         (None, Some(_)) => Ok(None),
@@ -263,8 +317,11 @@ fn seed(fields: &Fields) -> Result<Option<u64>, ApiError> {
 /// and `false` forbids one.
 fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>, ApiError> {
     let wrong = |reason: String| ApiError::field("logit_bias", reason);
+    let too_many = || wrong(format!("give biases for at most {MAX_BIASES} tokens"));
     let pairs: Vec<(Value, Value)> = match fields.raw("logit_bias") {
         None => return Ok(Vec::new()),
+        Some(Value::Object(map)) if map.len() > MAX_BIASES => return Err(too_many()),
+        Some(Value::Array(list)) if list.len() > MAX_BIASES => return Err(too_many()),
         Some(Value::Object(map)) => {
             map.iter().map(|(token, bias)| (token.as_str().into(), bias.clone())).collect()
         }
@@ -272,6 +329,7 @@ fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>,
     };
     let mut biases = Vec::with_capacity(pairs.len());
     for (token, bias) in pairs {
+        let token = whole(token);
         let bias = match bias {
             Value::Bool(false) => f32::NEG_INFINITY,
             bias => bias.as_f64().ok_or_else(|| wrong(format!("{bias} is no bias")))? as f32,
@@ -288,13 +346,16 @@ fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>,
                 let id = known.ok_or_else(|| wrong(format!("there is no token {id} in the vocabulary")))?;
                 biases.push((id, bias));
             }
+            (None, Value::String(text)) if text.len() > MAX_BIAS_BYTES => {
+                return Err(wrong(format!("give texts of at most {MAX_BIAS_BYTES} bytes each")));
+            }
             (None, Value::String(text)) => {
                 biases.extend(tokenizer.encode(text, false, true)?.into_iter().map(|id| (id, bias)));
             }
             (None, _) => {}
         }
         if biases.len() > MAX_BIASES {
-            return Err(wrong(format!("give biases for at most {MAX_BIASES} tokens")));
+            return Err(too_many());
         }
     }
     Ok(biases)
@@ -302,11 +363,20 @@ fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>,
 
 /// The prompts of a completion: a text, tokens, both in turns, a text in llama-server's object, or a list of
 /// such.
-pub(super) fn prompts(prompt: &Value, model: &Model) -> Result<Vec<Vec<u32>>, ApiError> {
+///
+/// # Errors
+/// One of them makes no sense, or there are more than the server has room for, which is found first: to split
+/// a text into tokens takes time.
+pub(super) fn prompts(prompt: &Value, app: &App, model: &Model) -> Result<Vec<Vec<u32>>, ApiError> {
+    let most = room(app, model);
     let one = |prompt: &Value| one_prompt(prompt, model);
     match prompt {
         Value::Array(items) if items.iter().any(Value::is_number) => Ok(vec![one(prompt)?]),
         Value::Array(items) if items.is_empty() => Err(ApiError::field("prompt", "the list is empty")),
+        Value::Array(items) if items.len() > most => {
+            let reason = format!("{} prompts are more than this server has room for ({most})", items.len());
+            Err(ApiError::field("prompt", reason))
+        }
         Value::Array(items) => items.iter().map(one).collect(),
         prompt => Ok(vec![one(prompt)?]),
     }
@@ -338,7 +408,8 @@ fn one_prompt(prompt: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
                 tokens.extend(tokenizer.encode(text, i == 0, true)?);
             }
             Value::Number(id) => {
-                let id = id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?;
+                let id = whole(id.clone().into()).as_u64();
+                let id = id.and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?;
                 if id as usize >= tokenizer.vocab_size() {
                     return Err(ApiError::field(
                         "prompt",
@@ -348,6 +419,10 @@ fn one_prompt(prompt: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
                 tokens.push(id);
             }
             _ => return Err(wrong()),
+        }
+        if tokens.len() >= model.n_ctx {
+            let ids = parts.iter().filter(|part| part.is_number()).count();
+            return Err(ApiError::too_long(tokens.len().max(ids), model.n_ctx));
         }
     }
     Ok(tokens)

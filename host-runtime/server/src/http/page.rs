@@ -10,7 +10,7 @@ use axum::http::header::{self, HeaderName};
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-use super::App;
+use super::app::App;
 
 /// A file of the page.
 struct Part {

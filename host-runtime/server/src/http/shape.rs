@@ -1,15 +1,18 @@
 //! How routes differ in what they answer: the same texts in another JSON.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use hexflash::generate::{Finish, TokenOrigin};
 use hexflash::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
+use super::app::Model;
 use super::error::ApiError;
-use super::{Model, now};
-use crate::scheduler::{Outcome, Piece, Progress, Times};
+use super::json::with;
+use super::logprobs;
+use crate::id::id;
+use crate::scheduler::news::{Outcome, Piece, Progress, Times};
 
 /// The answer of a route, whole or in pieces.
 pub(super) trait Shape: Send + 'static {
@@ -96,35 +99,13 @@ impl Head {
     }
 }
 
-/// A new id that begins with `prefix`.
-pub(super) fn id(prefix: &str) -> String {
-    format!("{prefix}{:016x}{:016x}", random(), random())
-}
-
-/// A number that nobody else has.
-pub(super) fn random() -> u64 {
-    // The standard library's hash keys are drawn from the operating system.
-    RandomState::new().hash_one(0)
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// What made an answer.
 pub(super) const FINGERPRINT: &str = concat!("hexflash-", env!("CARGO_PKG_VERSION"));
-
-/// `value` with another field.
-pub(super) fn with(mut value: Value, name: &str, field: Value) -> Value {
-    if let Some(object) = value.as_object_mut() {
-        object.insert(name.to_owned(), field);
-    }
-    value
-}
-
-/// `value` with the fields of `more`.
-pub(super) fn merged(mut value: Value, more: Value) -> Value {
-    if let (Some(object), Value::Object(more)) = (value.as_object_mut(), more) {
-        object.extend(more);
-    }
-    value
-}
 
 /// OpenAI's reason of an end.
 pub(super) fn finish_reason(outcome: &Outcome) -> &'static str {
@@ -157,7 +138,7 @@ pub(super) fn origins(tokenizer: &Tokenizer, piece: &Piece) -> Value {
     let one = |(&id, origin): (&u32, &TokenOrigin)| {
         json!({
             "id": id,
-            "token": super::logprobs::text(tokenizer, id),
+            "token": logprobs::text(tokenizer, id),
             "drafted": origin.drafted,
             "rejected": origin.rejected,
         })

@@ -1,22 +1,22 @@
 //! `/slots/{id}?action=...`: a sequence into a file, out of one, or forgotten.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::{Path as Part, State};
 use axum::http::Uri;
 use hexflash::engine::SequenceCopy;
 use serde_json::{Value, json};
 
-use super::body::Fields;
+use super::app::{App, Shared};
 use super::error::ApiError;
-use super::{App, Shared};
-use crate::scheduler::{Done, Task};
+use super::fields::{Fields, Whole};
+use crate::id::random;
+use crate::scheduler::task::{Done, Task};
 
 /// Longest name of a file, in bytes: systems have this limit.
 const MAX_NAME: usize = 255;
@@ -25,7 +25,7 @@ pub(super) async fn act(
     State(app): Shared,
     Part(slot): Part<String>,
     uri: Uri,
-    body: Bytes,
+    Whole(body): Whole,
 ) -> Result<Json<Value>, ApiError> {
     let n = app.model()?.slots;
     let folder =
@@ -106,14 +106,24 @@ fn file_name(body: &[u8]) -> Result<String, ApiError> {
 /// Writes a file as a whole, or not at all; its bytes.
 fn write(path: &Path, bytes: &[u8]) -> Result<usize, ApiError> {
     // Two requests at once do not meet.
-    let draft = with_extension(path, &format!("{:016x}.part", super::shape::random()));
-    let written = fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path));
+    let draft = with_extension(path, &format!("{:016x}.part", random()));
+    let written = create(&draft).and_then(|mut file| file.write_all(bytes));
+    let written = written.and_then(|()| fs::rename(&draft, path));
     if let Err(error) = written {
         // It may not be there.
         let _ = fs::remove_file(&draft);
         return Err(failed("written", path, &error));
     }
     Ok(bytes.len())
+}
+
+/// A new file that nobody else on this machine may read: it has a conversation in it.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 fn with_extension(path: &Path, extension: &str) -> PathBuf {
@@ -123,16 +133,27 @@ fn with_extension(path: &Path, extension: &str) -> PathBuf {
 
 /// The copy in a file, and how many bytes that has.
 fn read(path: &Path) -> Result<(SequenceCopy, usize), ApiError> {
-    let bytes = fs::read(path).map_err(|error| failed("read", path, &error))?;
+    let bytes = regular(path).and_then(|()| fs::read(path)).map_err(|error| failed("read", path, &error))?;
     let copy = SequenceCopy::from_bytes(&bytes).map_err(|error| ApiError::invalid(error.to_string()))?;
     Ok((copy, bytes.len()))
+}
+
+/// Checks that something is a file. To open a pipe would wait for who writes into it, and a device may have
+/// no end.
+fn regular(path: &Path) -> io::Result<()> {
+    match path.metadata()?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> ApiError {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let message = format!("the file {name} cannot be {what}: {error}");
     match error.kind() {
-        io::ErrorKind::NotFound => ApiError::field("filename", format!("{message}; name one that was saved")),
+        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput => {
+            ApiError::field("filename", format!("{message}; name one that was saved"))
+        }
         _ => ApiError::unavailable(message),
     }
 }

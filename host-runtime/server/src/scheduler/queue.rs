@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::Sender;
 
-use super::{Order, Update};
+use super::news::Update;
+use super::order::Order;
 
 /// A text that is to be written.
 pub(super) struct Job {
@@ -77,6 +78,13 @@ impl Queue {
         state.jobs.remove(first)
     }
 
+    /// Whether a job waits for this sequence, as all do that may have any.
+    pub(super) fn wants(&self, slot: usize) -> bool {
+        let mut state = self.state();
+        state.jobs.retain(|job| !job.updates.is_closed());
+        state.jobs.iter().any(|job| job.order.slot.is_none_or(|wanted| wanted == slot))
+    }
+
     /// So many sequences have become free.
     pub(super) fn release(&self, n: usize) {
         self.state().free += n;
@@ -114,7 +122,7 @@ mod tests {
     use hexflash::sampler::{Sampler, SamplerParams};
     use tokio::sync::mpsc;
 
-    use super::super::Telemetry;
+    use super::super::order::Telemetry;
     use super::*;
 
     fn job(task: u64, updates: &Sender<Update>) -> Job {
@@ -160,8 +168,10 @@ mod tests {
         let mut wants = job(1, &there);
         wants.order.slot = Some(0);
         queue.add(vec![wants, job(2, &there)]).unwrap();
+        assert!(queue.wants(0) && queue.wants(1));
         assert_eq!(queue.take(|slot| slot == 1).unwrap().task, 2);
         assert!(queue.take(|slot| slot == 1).is_none());
+        assert!(queue.wants(0) && !queue.wants(1));
         assert_eq!(queue.take(|slot| slot == 0).unwrap().task, 1);
     }
 

@@ -1,12 +1,16 @@
 //! A sequence of the engine, and the text that it runs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hexflash::engine::SequenceId;
 use hexflash::generate::{Event, GenerateError, Generation};
 use tokio::sync::mpsc::Sender;
 
-use super::{Failure, News, Outcome, Piece, Progress, STEP_UPDATES, SlotView, Telemetry, Times, Update};
+use crate::grammar::MaskState;
+
+use super::news::{Failure, News, Outcome, Piece, Progress, STEP_UPDATES, SlotView, Times, Update};
+use super::order::Telemetry;
 
 /// A sequence.
 pub(super) struct Slot {
@@ -42,8 +46,23 @@ pub(super) struct Running {
     pub(super) unsent: String,
     /// Tokens that were sent.
     pub(super) sent: usize,
-    /// Since when the client has not read.
-    pub(super) blocked: Option<Instant>,
+    /// Whether the mask of its next token is there, if the text has a form.
+    pub(super) mask: Option<Arc<MaskState>>,
+    /// Whether other texts have waited for that mask already, and go on without this one.
+    pub(super) is_late: bool,
+    /// Since when the client has read too little.
+    pub(super) blocked: Option<Blocked>,
+}
+
+/// Updates that a client has to take before it counts as one that reads again. One that takes a single update
+/// now and then would hold its sequence for ever.
+const READS: usize = 8;
+
+/// A client that has read too little.
+pub(super) struct Blocked {
+    since: Instant,
+    /// Updates that it has taken since then.
+    taken: usize,
 }
 
 /// The result of a step, without the text's generation.
@@ -88,21 +107,27 @@ impl Ended {
 }
 
 impl Running {
+    /// Whether its form, if it has one, knows what may come next.
+    pub(super) fn has_mask(&self) -> bool {
+        self.mask.as_ref().is_none_or(|mask| mask.is_ready())
+    }
+
     /// Whether all that a step may bring has room in the buffer. The worker is the only one who fills it.
     pub(super) fn has_room(&mut self) -> bool {
         let room = |updates: &Sender<Update>| updates.capacity() >= STEP_UPDATES * self.choices;
         let has_room = self.updates.as_ref().is_none_or(room);
-        if has_room {
+        let has_read = |updates: &Sender<Update>| 2 * updates.capacity() >= updates.max_capacity();
+        if self.updates.as_ref().is_none_or(has_read) {
             self.blocked = None;
-        } else {
-            self.blocked.get_or_insert_with(Instant::now);
+        } else if !has_room {
+            self.blocked.get_or_insert_with(|| Blocked { since: Instant::now(), taken: 0 });
         }
         has_room
     }
 
     /// How long the worker may still wait for the client to read, if it does.
     pub(super) fn patience(&self, timeout: Duration) -> Option<Duration> {
-        Some(timeout.saturating_sub(self.blocked?.elapsed()))
+        Some(timeout.saturating_sub(self.blocked.as_ref()?.since.elapsed()))
     }
 
     /// Ends the text with its next step if its client went away, or has not read for `timeout`.
@@ -116,6 +141,7 @@ impl Running {
     /// Ends the text with its next step. A client that does not read does not learn of it.
     pub(super) fn interrupt(&mut self) {
         if self.has_room() {
+            self.mask = None;
             self.generation.cancel();
         } else {
             self.give_up();
@@ -126,6 +152,8 @@ impl Running {
     fn give_up(&mut self) {
         self.updates = None;
         self.blocked = None;
+        // That step needs none.
+        self.mask = None;
         self.generation.cancel();
     }
 
@@ -138,7 +166,7 @@ impl Running {
     }
 
     /// `done` tokens of the prompt were run, which has `total` with those that the sequence had already.
-    pub(super) fn tell_progress(&self, done: usize, total: usize) {
+    pub(super) fn tell_progress(&mut self, done: usize, total: usize) {
         if self.stream && self.telemetry.progress {
             self.send(News::Progress(Progress {
                 total,
@@ -163,7 +191,14 @@ impl Running {
         self.send(News::Piece(piece));
     }
 
-    fn send(&self, news: News) {
+    fn send(&mut self, news: News) {
+        // What is sent now has the place of something that was read.
+        if let Some(blocked) = &mut self.blocked {
+            blocked.taken += 1;
+            if blocked.taken >= READS {
+                self.blocked = None;
+            }
+        }
         if let Some(updates) = &self.updates {
             // There is room (`has_room`), and whoever went away does not mind.
             let wanted = self.stream && self.telemetry.times;
@@ -173,9 +208,10 @@ impl Running {
         }
     }
 
-    /// Sends what is left of the text. That it has ended is sent by [`Ended::tell`].
+    /// Sends what is left of the text, and the tokens that have none. That it has ended is sent by
+    /// [`Ended::tell`].
     pub(super) fn finish(mut self, slot: usize) -> Ended {
-        if !self.unsent.is_empty() {
+        if !self.unsent.is_empty() || self.sent < self.generation.tokens().len() {
             self.send_piece();
         }
         let (updates, choice, cached) = (self.updates.take(), self.choice, self.cached);
@@ -190,7 +226,7 @@ impl Running {
     }
 
     /// Sends why the text cannot go on.
-    pub(super) fn fail(self, error: &GenerateError) {
+    pub(super) fn fail(mut self, error: &GenerateError) {
         self.send(News::Failed(Failure { blame: error.blame(), message: error.to_string() }));
     }
 

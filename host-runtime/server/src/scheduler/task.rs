@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hexflash::engine::{EngineError, Sequence, SequenceCopy};
 use tokio::sync::oneshot;
 
-use super::Failure;
+use super::news::Failure;
 
 /// What is to be done with a sequence at rest.
 pub(crate) enum Task {
@@ -64,6 +64,11 @@ impl Asks {
         list.retain(|asked| !asked.answer.is_closed());
         let first = list.iter().position(|asked| is_free(asked.slot))?;
         list.remove(first)
+    }
+
+    /// Whether somebody waits for this sequence.
+    pub(super) fn wants(&self, slot: usize) -> bool {
+        self.state().list.iter().any(|asked| asked.slot == slot && !asked.answer.is_closed())
     }
 
     /// Forgets all tasks, and takes no more.

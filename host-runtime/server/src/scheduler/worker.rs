@@ -2,23 +2,32 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use hexflash::Blame;
 use hexflash::engine::{Engine, SequenceCopy};
 use hexflash::generate::{Generation, Request, step_together};
 use hexflash::sampler::Constraint;
 use hexflash::speculation::Speculation;
 use hexflash::tokenizer::{TokenKind, Tokenizer};
 
+use super::news::{Failure, News, SlotView, Update};
+use super::order::Order;
 use super::queue::Job;
 use super::ram_cache::RamCache;
 use super::reuse::{Candidate, choose, common, places};
+use super::shared::Scheduler;
 use super::slot::{Happened, Running, Slot};
 use super::task::Asked;
-use super::{Failure, Order, Scheduler, SlotView};
+use crate::grammar::Masks;
 
 /// Fewest tokens that are worth a copy of a sequence: computing fewer again costs less.
 const WORTH: usize = 16;
+
+/// How long a step waits for the masks of forms. The usual ones take less than a millisecond.
+const MASK_GRACE: Duration = Duration::from_millis(2);
+/// How long a client may not read while others wait for its sequence. Networks pause for a second or two.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Steps all texts, on the thread that runs it.
 pub(crate) struct Worker {
@@ -80,8 +89,7 @@ impl Worker {
                 self.scheduler.queue.clear();
                 self.running().for_each(Running::interrupt);
             }
-            let timeout = self.timeout;
-            self.running().for_each(|running| running.give_up_if_abandoned(timeout));
+            self.give_up_abandoned();
             self.do_asked();
             self.begin_waiting();
             if self.step() {
@@ -94,11 +102,29 @@ impl Worker {
                 return;
             }
             // Whatever changes from here on wakes it again.
-            match self.running().filter_map(|running| running.patience(timeout)).min() {
+            match self.give_up_abandoned() {
+                // Its text ends with its next step.
+                _ if self.running().any(|running| running.updates.is_none()) => {}
                 Some(left) => thread::park_timeout(left),
                 None => thread::park(),
             }
         }
+    }
+
+    /// Ends the texts whose clients went away, or do not read; how long those may still not read that are
+    /// left.
+    fn give_up_abandoned(&mut self) -> Option<Duration> {
+        let mut least: Option<Duration> = None;
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            let Some(running) = &mut slot.running else { continue };
+            let is_needed = || self.scheduler.queue.wants(number) || self.scheduler.asks.wants(number);
+            let is_blocked = running.blocked.is_some();
+            let timeout = if is_blocked && is_needed() { self.timeout.min(PATIENCE) } else { self.timeout };
+            running.give_up_if_abandoned(timeout);
+            let left = running.patience(timeout);
+            least = [least, left].into_iter().flatten().min();
+        }
+        least
     }
 
     fn running(&mut self) -> impl Iterator<Item = &mut Running> {
@@ -161,6 +187,22 @@ impl Worker {
             saves = places(&prompt, cached, most, is_control);
             saves.iter_mut().for_each(|place| *place -= cached);
         }
+        let masks = form.map(|form| {
+            let scheduler = Arc::clone(&self.scheduler);
+            form.begin(move || scheduler.wake())
+        });
+        let masks = match masks.transpose() {
+            Ok(masks) => masks,
+            Err(error) => {
+                let message = format!("there is no thread for the answer's form: {error}; ask again later");
+                let news = News::Failed(Failure { blame: Blame::System, message });
+                // Who went away does not mind.
+                let _ = updates.try_send(Update { choice, news, times: None });
+                self.scheduler.queue.release(1);
+                return;
+            }
+        };
+        let mask = masks.as_ref().map(Masks::state);
         let request = Request {
             sequence: slot.id,
             prompt: prompt[cached..].to_vec(),
@@ -168,7 +210,7 @@ impl Worker {
             sampler,
             speculation,
             logprobs,
-            constraint: form.map(|form| Box::new(form) as Box<dyn Constraint>),
+            constraint: masks.map(|masks| Box::new(masks) as Box<dyn Constraint>),
             saves,
         };
         slot.running = Some(Running {
@@ -182,9 +224,11 @@ impl Worker {
             telemetry,
             unsent: String::new(),
             sent: 0,
+            mask,
+            is_late: false,
             blocked: None,
         });
-        if let Some(running) = &slot.running {
+        if let Some(running) = &mut slot.running {
             running.tell_progress(0, slot.prompt);
         }
         self.show(found.slot);
@@ -273,8 +317,29 @@ impl Worker {
         0
     }
 
-    /// Steps all texts whose clients read; whether there are any.
+    /// Waits a moment for masks that are not there yet: most take less than that, and their texts would miss
+    /// a step. Nobody waits twice for a mask.
+    fn await_masks(&mut self) {
+        let deadline = Instant::now() + MASK_GRACE;
+        let mut has_parked = false;
+        for running in self.running() {
+            while !running.has_mask() && !running.is_late {
+                let left = deadline.saturating_duration_since(Instant::now());
+                running.is_late = left.is_zero();
+                thread::park_timeout(left);
+                has_parked = true;
+            }
+            running.is_late &= !running.has_mask();
+        }
+        if has_parked {
+            // What woke it may have been something else, which has to be looked at.
+            thread::current().unpark();
+        }
+    }
+
+    /// Steps all texts whose clients read, and whose forms know what may come; whether there are any.
     fn step(&mut self) -> bool {
+        self.await_masks();
         let n = self.slots.len();
         let (late, early) = self.slots.split_at_mut(self.first % n.max(1));
         self.first = (self.first + 1) % n.max(1);
@@ -283,6 +348,7 @@ impl Worker {
         for (i, slot) in early.iter_mut().chain(late).enumerate() {
             if let Some(running) = &mut slot.running
                 && running.has_room()
+                && running.has_mask()
             {
                 numbers.push((start + i) % n);
                 texts.push(&mut running.generation);
@@ -314,7 +380,7 @@ impl Worker {
         match event {
             Happened::Nothing => {}
             Happened::Prompt(done) => {
-                if let Some(running) = &slot.running {
+                if let Some(running) = &mut slot.running {
                     running.tell_progress(done, slot.prompt);
                 }
             }

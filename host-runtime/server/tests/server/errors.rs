@@ -30,7 +30,6 @@ fn fields_of_the_wrong_kind_are_named() {
         ("temperature", "1e9"),
         ("top_p", "2"),
         ("top_k", "1.5"),
-        ("max_tokens", "0"),
         ("max_tokens", "-3"),
         ("max_tokens", "\"many\""),
         ("seed", "1.5"),
@@ -48,7 +47,7 @@ fn fields_of_the_wrong_kind_are_named() {
     ] {
         let body = format!("{{{message}, \"{field}\": {value}}}");
         let text = refused(server, CHAT, &body, 400, INVALID);
-        assert!(text.contains(field) || field == "n", "{text}");
+        assert!(text.contains(field), "{text}");
     }
     for messages in [
         "null",
@@ -73,9 +72,9 @@ fn fields_of_the_wrong_kind_are_named() {
 fn what_is_not_supported_is_refused_and_not_ignored() {
     let server = TestServer::shared();
     for field in [
-        r#""tools": [{"type": "function", "function": {"name": "f"}}]"#,
+        r#""images": ["x"]"#,
         r#""functions": [{"name": "f"}]"#,
-        r#""guided_json": {"type": "object"}"#,
+        r#""structural_tag": {"type": "object"}"#,
         r#""mirostat": 2"#,
         r#""echo": true"#,
     ] {

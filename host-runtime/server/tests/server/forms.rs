@@ -103,6 +103,49 @@ fn all_fields_for_forms_are_understood() {
     assert_eq!(text(&ask("grammar", json!("root ::= <|im_start|> \"yes\""))), "yes");
 }
 
+/// Schemas with words that the compiler does not know.
+#[test]
+fn what_a_form_is_not_kept_to_is_told() {
+    let server = TestServer::shared();
+    let ask = |schema: Value, strict: bool| {
+        server.post(
+            "/v1/completions",
+            &json!({ "prompt": "x = ", "max_tokens": 60, "seed": 3, "response_format": {
+            "type": "json_schema", "json_schema": { "name": "x", "schema": schema, "strict": strict } } }),
+        )
+    };
+    let short = json!({ "type": "string", "maxLength": 4 });
+    let with = |name: &str, value: Value| {
+        let mut schema = short.clone();
+        schema[name] = value;
+        schema
+    };
+    // Annotations, what is there anyway, and what can be said in another way.
+    for (schema, fits) in [
+        (with("format", json!("phone-number")), None),
+        (json!({ "type": "string", "pattern": "^\\bab\\b$" }), Some(vec![json!("ab")])),
+        (
+            json!({ "type": "array", "items": { "enum": [1, 2] }, "uniqueItems": true, "minItems": 2 }),
+            Some(vec![json!([1, 2]), json!([2, 1])]),
+        ),
+        (json!({ "enum": ["a", "b"], "not": { "const": "a" } }), Some(vec![json!("b")])),
+        (json!({ "$ref": "#/$defs/a~1b", "$defs": { "a/b": { "const": 7 } } }), Some(vec![json!(7)])),
+    ] {
+        let reply = ask(schema.clone(), true);
+        let answer = reply.fine();
+        assert_eq!(reply.header("warning"), None, "{reply:?}");
+        let value: Value = serde_json::from_str(text(&answer)).unwrap();
+        assert!(fits.is_none_or(|all| all.contains(&value)), "{schema}: {value}");
+    }
+    for name in ["not", "if", "contains", "unevaluatedProperties"] {
+        let schema = with(name, json!({ "const": "abc" }));
+        let reply = ask(schema.clone(), false);
+        reply.fine();
+        assert!(reply.header("warning").is_some_and(|text| text.contains(name)), "{reply:?}");
+        assert_eq!(ask(schema, true).error(), (400, "unsupported".to_owned()));
+    }
+}
+
 #[test]
 fn forms_that_make_no_sense_are_refused() {
     let server = TestServer::shared();
@@ -139,4 +182,92 @@ fn forms_that_explode_end_soon() {
         assert!(start.elapsed() < Duration::from_secs(50), "{pattern}: {:?}", start.elapsed());
     }
     server.post("/v1/completions", &json!({ "prompt": "x", "max_tokens": 1 })).fine();
+}
+
+/// vLLM's names of the same forms.
+#[test]
+fn structured_outputs_are_forms() {
+    let server = TestServer::shared();
+    let ask = |field: &str, value: Value| {
+        let mut body = asking(1);
+        body.as_object_mut().unwrap().remove("response_format");
+        body[field] = value;
+        server.post("/v1/completions", &body)
+    };
+    let expected = server.post("/v1/completions", &asking(1)).fine();
+    for (field, value) in [
+        ("structured_outputs", json!({ "json": schema() })),
+        ("structured_outputs", json!({ "json": schema().to_string(), "regex": null })),
+        ("guided_json", schema()),
+    ] {
+        assert_eq!(text(&ask(field, value).fine()), text(&expected), "{field}");
+    }
+    for (field, key) in [("structured_outputs", "regex"), ("guided_regex", "")] {
+        let pattern = json!("^[0-9]{3}-[a-c]$");
+        let value = if key.is_empty() { pattern } else { json!({ key: pattern }) };
+        let answer = ask(field, value).fine();
+        let (digits, letter) = text(&answer).split_once('-').unwrap();
+        assert!(digits.len() == 3 && digits.bytes().all(|c| c.is_ascii_digit()), "{answer}");
+        assert!(["a", "b", "c"].contains(&letter), "{answer}");
+    }
+    let choice = ["yes \"x\"", "no\n"];
+    let answer = ask("structured_outputs", json!({ "choice": choice })).fine();
+    assert!(choice.contains(&text(&answer)), "{answer}");
+    let many: Vec<String> = (0..4096).map(|n| format!("no. {n}")).collect();
+    let answer = ask("structured_outputs", json!({ "choice": many })).fine();
+    assert!(many.iter().any(|one| one == text(&answer)), "{answer}");
+    let answer = ask("guided_choice", json!(["up", "down"])).fine();
+    assert!(["up", "down"].contains(&text(&answer)), "{answer}");
+    let grammar = json!({ "grammar": "root ::= \"a\" | \"b\"" });
+    let answer = ask("structured_outputs", grammar).fine();
+    assert!(["a", "b"].contains(&text(&answer)), "{answer}");
+    let object = ask("structured_outputs", json!({ "json_object": true })).fine();
+    assert!(text(&object).trim_start().starts_with('{'), "{object}");
+    // What asks for nothing, for two forms, or for what cannot be.
+    assert_eq!(ask("structured_outputs", json!({ "choice": [] })).status, 200);
+    for value in [
+        json!({ "regex": "a", "choice": ["a"] }),
+        json!({ "json": "{" }),
+        json!({ "regex": "(" }),
+        json!({ "choice": "a" }),
+        json!({ "choice": vec!["a"; 5000] }),
+        json!({ "structural_tag": { "a": 1 } }),
+    ] {
+        assert_eq!(ask("structured_outputs", value.clone()).status, 400, "{value}");
+    }
+}
+
+/// Pydantic's schemas, and those of most others, do not say whether objects have further properties.
+#[test]
+fn objects_have_no_properties_but_those_that_are_listed() {
+    let server = TestServer::shared();
+    let ask = |schema: Value, seed: u64| {
+        let answer = server
+            .post(
+                "/v1/completions",
+                &json!({
+                    "prompt": "x = ", "max_tokens": 300, "seed": seed, "temperature": 1.2,
+                    "json_schema": schema,
+                }),
+            )
+            .fine();
+        serde_json::from_str::<Value>(text(&answer)).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    };
+    let n = json!({ "type": "integer", "minimum": 0, "maximum": 9 });
+    let inner = json!({ "type": "object", "properties": { "n": n }, "required": ["n"] });
+    for seed in 0..4 {
+        let plain = json!({ "type": "object", "properties": { "a": n, "b": { "$ref": "#/$defs/b" } },
+            "required": ["a", "b"], "$defs": { "b": inner }, "x-guidance": { "whitespace_flexible": false } });
+        let value = ask(plain, seed);
+        assert_eq!(value.as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "b"], "{value}");
+        assert_eq!(value["b"].as_object().unwrap().keys().collect::<Vec<_>>(), ["n"], "{value}");
+        let joined = json!({
+            "allOf": [{ "$ref": "#/$defs/b" }, { "properties": { "m": n }, "required": ["m"] }],
+            "$defs": { "b": inner }, "x-guidance": { "whitespace_flexible": false },
+        });
+        let value = ask(joined, seed);
+        let mut keys: Vec<_> = value.as_object().unwrap().keys().collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["m", "n"], "{value}");
+    }
 }

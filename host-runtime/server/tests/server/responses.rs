@@ -135,7 +135,6 @@ fn what_is_not_kept_is_refused() {
     for (name, value) in [
         ("previous_response_id", json!("resp_1")),
         ("store", json!(true)),
-        ("tools", json!([{ "type": "web_search" }])),
         ("input", json!([{ "role": "user", "content": [{ "type": "input_image", "image_url": "x" }] }])),
     ] {
         let mut body = json!({ "input": "x" });

@@ -37,6 +37,14 @@ fn the_model_is_described() {
     let params = model["meta"]["n_params"].as_u64().unwrap();
     assert!((9_000_000..10_000_000).contains(&params), "{params}");
 
+    // By its name, and not by another one.
+    for path in ["/v1/models/tiny-hybrid-q8_0", "/models/tiny-hybrid-q8_0"] {
+        assert_eq!(server.get(path).fine()["id"], model["id"]);
+    }
+    let error = server.get("/v1/models/org/other");
+    assert_eq!(error.error(), (404, "not_found_error".to_owned()));
+    assert!(error.text.contains("org/other") && error.text.contains("tiny-hybrid-q8_0"), "{error:?}");
+
     let props = server.get("/props").fine();
     assert_eq!((&props["total_slots"], &props["is_sleeping"]), (&json!(4), &json!(false)));
     assert_eq!(props["default_generation_settings"]["n_ctx"], CONTEXT);

@@ -1,6 +1,6 @@
 //! Servers to ask, and what asks them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{OnceLock, mpsc};
@@ -190,7 +190,9 @@ impl TestServer {
             .build()
             .into();
         let mut request = ureq::http::Request::builder().method(method).uri(uri);
-        request = request.header("content-type", "application/json");
+        if !headers.iter().any(|(name, _)| *name == "content-type") {
+            request = request.header("content-type", "application/json");
+        }
         for &(name, value) in headers {
             request = request.header(name, value);
         }
@@ -221,16 +223,20 @@ impl TestServer {
 
     /// A stream whose reader may take its time, or go away.
     pub fn open(&self, path: &str, body: &Value) -> Stream {
-        let body = body.to_string();
-        let mut socket = TcpStream::connect(self.address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\n\r\n",
-            body.len()
-        );
-        socket.write_all((head + &body).as_bytes()).unwrap();
-        Stream { lines: BufReader::new(socket) }
+        self.try_open(path, body).unwrap()
+    }
+
+    /// The same of a server that may have no place for another connection.
+    pub fn try_open(&self, path: &str, body: &Value) -> io::Result<Stream> {
+        open_on(TcpStream::connect(self.address)?, path, body)
+    }
+
+    /// Opens a stream of which the system keeps little that its reader has not read.
+    pub fn open_narrow(&self, path: &str, body: &Value) -> Stream {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(8 << 10).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        open_on(socket.into(), path, body).unwrap()
     }
 
     /// A figure of `/metrics`; 0 if it is not there.
@@ -306,6 +312,19 @@ impl Reply {
     }
 }
 
+/// Sends a request whose answer is read as it comes.
+fn open_on(mut socket: TcpStream, path: &str, body: &Value) -> io::Result<Stream> {
+    let body = body.to_string();
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    socket.write_all((head + &body).as_bytes())?;
+    Ok(Stream { lines: BufReader::new(socket) })
+}
+
 /// An answer that is being read.
 pub struct Stream {
     lines: BufReader<TcpStream>,
@@ -314,17 +333,22 @@ pub struct Stream {
 impl Stream {
     /// The next event; `None` at the end.
     pub fn next(&mut self) -> Option<String> {
+        self.try_next().unwrap()
+    }
+
+    /// The same, of a connection that may be closed.
+    pub fn try_next(&mut self) -> io::Result<Option<String>> {
         loop {
             let mut line = String::new();
-            if self.lines.read_line(&mut line).unwrap() == 0 {
-                return None;
+            if self.lines.read_line(&mut line)? == 0 {
+                return Ok(None);
             }
             if let Some(data) = line.trim_end().strip_prefix("data: ") {
-                return Some(data.to_owned());
+                return Ok(Some(data.to_owned()));
             }
             // The last chunk of a chunked body.
             if line == "0\r\n" {
-                return None;
+                return Ok(None);
             }
         }
     }

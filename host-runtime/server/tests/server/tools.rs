@@ -123,8 +123,88 @@ fn tools_that_make_no_sense_are_refused() {
     without["tools"] = json!([]);
     assert_eq!(server.post(CHAT, &without).error(), (400, invalid.to_owned()));
     let mut both = asking(json!("required"));
-    both["response_format"] = json!({ "type": "json_object" });
+    both["grammar"] = json!("root ::= \"a\"");
     assert_eq!(server.post(CHAT, &both).error(), (400, invalid.to_owned()));
-    // This one's template knows no calls.
-    refused(TestServer::shared(), "tools", tools(), "unsupported");
+    // A schema that must be kept to, and cannot be.
+    let mut strict = asking(json!("required"));
+    strict["tools"][0]["function"]["strict"] = true.into();
+    strict["tools"][0]["function"]["parameters"]["contains"] = json!({});
+    let reply = server.post(CHAT, &strict);
+    assert_eq!(reply.error(), (400, "unsupported".to_owned()), "{reply:?}");
+    strict["tools"][0]["function"]["strict"] = false.into();
+    let reply = server.post(CHAT, &strict);
+    assert!(reply.header("warning").is_some_and(|text| text.contains("contains")), "{reply:?}");
+}
+
+/// OpenAI's form is that of an answer in words; a call has its own.
+#[test]
+fn a_form_for_texts_stands_beside_calls() {
+    let server = server();
+    let form = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": {
+        "type": "object", "properties": { "yes": { "type": "boolean" } }, "required": ["yes"] } } });
+    let mut body = asking(json!("required"));
+    body["response_format"] = form.clone();
+    let message = server.post(CHAT, &body).fine()["choices"][0]["message"].clone();
+    assert_eq!(message["tool_calls"].as_array().unwrap().len(), 1, "{message}");
+    // Where the model may choose, its answer is one of both.
+    let (mut calls, mut texts) = (0, 0);
+    for seed in 0..12 {
+        let mut body = asking(json!("auto"));
+        body["response_format"] = form.clone();
+        body["seed"] = seed.into();
+        let choice = server.post(CHAT, &body).fine()["choices"][0].clone();
+        let message = &choice["message"];
+        if message["tool_calls"].is_array() {
+            calls += 1;
+            assert_eq!(choice["finish_reason"], "tool_calls");
+        } else if choice["finish_reason"] == "stop" {
+            texts += 1;
+            let value: Value = serde_json::from_str(message["content"].as_str().unwrap()).unwrap();
+            assert!(value["yes"].is_boolean() && value.as_object().unwrap().len() == 1, "{value}");
+        }
+    }
+    assert!(calls + texts > 6, "{calls} calls and {texts} texts");
+}
+
+#[test]
+fn tools_of_servers_are_left_out() {
+    let server = server();
+    let others = [
+        json!({ "type": "web_search" }),
+        json!({ "type": "namespace", "name": "agents", "tools": [{ "type": "function", "name": "spawn" }] }),
+        json!({ "type": "custom", "custom": { "name": "patch" } }),
+        json!({ "type": "web_search" }),
+    ];
+    let mut body = asking(json!("required"));
+    body["tools"].as_array_mut().unwrap().extend(others.clone());
+    let reply = server.post(CHAT, &body);
+    assert_eq!(reply.fine()["choices"][0]["finish_reason"], "tool_calls");
+    let warning = reply.header("warning").unwrap();
+    assert!(warning.contains("left out: custom, namespace, web_search"), "{warning}");
+    // The template sees none of them, whether others are left or not.
+    let prompt = |tools: Value| {
+        let mut body = asking(json!("auto"));
+        body["tools"] = tools;
+        server.post("/apply-template", &body).fine()["prompt"].as_str().unwrap().to_owned()
+    };
+    assert!(!prompt(body["tools"].clone()).contains("web_search"));
+    assert_eq!(prompt(json!(others)), prompt(json!([])));
+    let mut none = asking(json!("required"));
+    none["tools"] = json!(others);
+    assert_eq!(server.post(CHAT, &none).error().0, 400);
+    // In the other interfaces, too.
+    for (path, tool) in [
+        ("/v1/responses", json!({ "type": "local_shell" })),
+        ("/v1/messages", json!({ "type": "web_search_20250305", "name": "web_search" })),
+    ] {
+        let body = json!({ "input": "x", "messages": [{ "role": "user", "content": "x" }],
+            "max_tokens": 3, "tools": [tool] });
+        let body = match path {
+            "/v1/responses" => json!({ "input": "x", "max_output_tokens": 3, "tools": body["tools"] }),
+            _ => json!({ "messages": body["messages"], "max_tokens": 3, "tools": body["tools"] }),
+        };
+        let reply = server.post(path, &body);
+        reply.fine();
+        assert!(reply.header("warning").is_some_and(|text| text.contains("left out")), "{reply:?}");
+    }
 }

@@ -34,16 +34,26 @@ impl AeeCode {
     /// What a DSP adds to its codes.
     const DSP_OFFSET: u32 = 0x8000_0400;
 
+    /// The call failed, and nothing says why.
+    pub const FAILED: u32 = 0x1;
     /// Out of memory.
     pub const NO_MEMORY: u32 = 0x2;
     /// A library cannot be loaded.
     pub const UNABLE_TO_LOAD: u32 = 0x6;
     /// The call took too long.
     pub const EXPIRED: u32 = 0xc;
+    /// The call is not possible now.
+    pub const BAD_STATE: u32 = 0xd;
+    /// An argument was refused.
+    pub const BAD_PARAMETER: u32 = 0xe;
     /// The call is not supported.
     pub const UNSUPPORTED: u32 = 0x14;
     /// In use by another client.
     pub const ITEM_BUSY: u32 = 0x20;
+    /// Memory is not mapped, or there is no such queue.
+    pub const NO_SUCH_MAP: u32 = 0x48;
+    /// The process on the DSP ended.
+    pub const CONNECTION_RESET: u32 = 0x68;
     /// The connection was refused.
     pub const CONNECTION_REFUSED: u32 = 0x72;
     /// All are in use.

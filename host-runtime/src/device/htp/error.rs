@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use super::aee::AeeCode;
+use super::forms::Refusal;
 use crate::setting::Setting;
 
 /// Calls that can fail.
@@ -24,6 +25,8 @@ pub enum Call {
     Open,
     /// Asking the library what it is.
     Info,
+    /// Executing a form of float instruction.
+    Form,
     /// Starting the session.
     Start,
     /// Creating the queue.
@@ -34,6 +37,8 @@ pub enum Call {
     QueueWrite,
     /// Receiving a message.
     QueueRead,
+    /// Sending a message by a call, whose response it gives.
+    Run,
     /// Allocating shared memory.
     Allocate,
     /// Asking for the file descriptor of shared memory.
@@ -53,11 +58,13 @@ impl Call {
             Self::Notifications => "remote_session_control(REGISTER_STATUS_NOTIFICATIONS)",
             Self::Open => "remote_handle64_open",
             Self::Info => "remote_handle64_invoke(info)",
+            Self::Form => "remote_handle64_invoke(form)",
             Self::Start => "remote_handle64_invoke(start)",
             Self::QueueCreate => "dspqueue_create",
             Self::QueueExport => "dspqueue_export",
             Self::QueueWrite => "dspqueue_write",
             Self::QueueRead => "dspqueue_read",
+            Self::Run => "remote_handle64_invoke(run)",
             Self::Allocate => "rpcmem_alloc",
             Self::ToFd => "rpcmem_to_fd",
             Self::Map => "fastrpc_mmap",
@@ -73,10 +80,12 @@ impl Call {
             Self::Notifications => "cannot watch the process on the DSP",
             Self::Open => "cannot load hexflash's library on the DSP",
             Self::Info => "the library on the DSP does not answer",
+            Self::Form => "the DSP does not execute an instruction",
             Self::Start => "the session on the DSP does not start",
             Self::QueueCreate | Self::QueueExport => "cannot make the message queue",
             Self::QueueWrite => "cannot send to the DSP",
             Self::QueueRead => "cannot receive from the DSP",
+            Self::Run => "cannot exchange a message with the DSP",
             Self::Allocate | Self::ToFd => "cannot get shared memory",
             Self::Map => "cannot map memory on the DSP",
         }
@@ -101,7 +110,7 @@ impl Call {
             (Self::Start, AeeCode::ITEM_BUSY) => {
                 return format!("another program holds VTCM: close it, or lower {}", Setting::Vtcm).into();
             }
-            (Self::Start, AeeCode::BUSY) => {
+            (Self::Start | Self::Form, AeeCode::BUSY) => {
                 return format!(
                     "another program holds the vector units: close it, or lower {}",
                     Setting::Threads
@@ -125,7 +134,7 @@ impl Call {
                 )
                 .into();
             }
-            (Self::QueueWrite | Self::QueueRead, _) => "reset the device and try again",
+            (Self::QueueWrite | Self::QueueRead | Self::Run, _) => "reset the device and try again",
             (_, AeeCode::UNSUPPORTED) => "update the system: its DSP firmware is older than hexflash needs",
             _ => "see that no other program has all sessions of the DSP, and try again",
         };
@@ -169,6 +178,34 @@ pub enum HtpError {
         /// The code that the call gave.
         code: AeeCode,
     },
+    /// The DSP does not execute what the library on it consists of.
+    #[error("{0}; please report it, with the output of: hexflash doctor --report FILE")]
+    Refused(Refusal),
+    /// The same, and the library that does without cannot be used.
+    #[error("{refusal}; the library without group {} does not start either: {error}", refusal.group())]
+    NoPlain {
+        /// What the DSP does not execute.
+        refusal: Refusal,
+        /// Why not.
+        error: Box<HtpError>,
+    },
+    /// The system gives no thread.
+    #[error(
+        "no thread for the device's calls ({error}); end other programs, or raise the limit of processes"
+    )]
+    NoThread {
+        /// Reason that the system gives.
+        error: String,
+    },
+    /// The library on the DSP does not come up.
+    #[error(
+        "remote_handle64_open has not come back for {seconds} s: the DSP's system does not load hexflash's \
+         library; restart the device, and see that its firmware and vendor libraries are of one release"
+    )]
+    OpenHangs {
+        /// Time that it was waited for.
+        seconds: u64,
+    },
     /// The DSP is older than any that hexflash runs on.
     #[error("this machine's Hexagon is v{found:x}; hexflash needs v68 or newer (Snapdragon 888 and later)")]
     TooOld {
@@ -204,6 +241,24 @@ pub enum HtpError {
 impl HtpError {
     pub(super) fn call(call: Call, code: i32) -> Self {
         Self::Call { call, code: AeeCode(code) }
+    }
+
+    pub(super) fn no_thread(error: &std::io::Error) -> Self {
+        Self::NoThread { error: error.to_string() }
+    }
+
+    /// Whether the error says that there is not as much VTCM.
+    pub(super) fn is_of_vtcm(&self) -> bool {
+        matches!(self, Self::Call { call: Call::Start, code } if code.base() == AeeCode::ITEM_BUSY)
+    }
+
+    /// Whether the error says that there is no queue, on either side, so that another way may do.
+    pub(super) fn is_of_queue(&self) -> bool {
+        match self {
+            Self::Call { call: Call::QueueCreate | Call::QueueExport, .. } => true,
+            Self::Call { call: Call::Start, code } => code.base() == AeeCode::NO_SUCH_MAP,
+            _ => false,
+        }
     }
 }
 

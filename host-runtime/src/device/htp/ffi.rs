@@ -131,7 +131,14 @@ pub(super) struct RemoteArg {
 }
 const _: () = assert!(size_of::<RemoteArg>() == 2 * size_of::<usize>());
 
-/// A buffer of a packet, with what is to be done to the caches.
+impl RemoteArg {
+    /// Bytes to read or to write.
+    pub(super) fn of(bytes: &mut [u8]) -> Self {
+        Self { data: bytes.as_mut_ptr().cast(), bytes: bytes.len() }
+    }
+}
+
+/// A buffer of a packet. Ours have none, but packets of the DSP are read with room for them.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct QueueBuffer {
@@ -143,7 +150,5 @@ pub(super) struct QueueBuffer {
 }
 const _: () = assert!(size_of::<QueueBuffer>() == 24);
 
-/// The sender has written there: its caches are written back, the recipient's dropped.
-pub(super) const WRITTEN_BY_SENDER: u32 = 0x10 | 0x80;
 /// Buffers of a packet at most.
 pub(super) const MAX_QUEUE_BUFFERS: usize = 64;

@@ -1,10 +1,15 @@
-//! The vendor's library, opened at run time.
+//! The vendor's library, opened at run time, once per process.
+//!
+//! It stays open until the process ends: it has threads and thread-specific data of its own, ends the process
+//! where it counts too many instances of itself, and no other client closes it.
 //!
 //! hexflash is not linked with it: the same program runs where there is none. Its path differs from system to
 //! system, and what it exports from release to release.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
@@ -36,8 +41,7 @@ macro_rules! symbols {
 
         impl Functions {
             fn find(handle: &Handle, library: &Path) -> Result<Self, HtpError> {
-                // SAFETY: the types are those of the published interface, and `Library` keeps the handle as
-                // long as the functions.
+                // SAFETY: the types are those of the published interface, and the library is never closed.
                 unsafe {
                     Ok(Self {
                         $($name: *handle.get(concat!(stringify!($name), "\0").as_bytes()).map_err(|_| {
@@ -82,17 +86,29 @@ symbols! {
     }
 }
 
-/// The library. It stays open as long as anything of it is in use.
+/// The library.
 #[derive(Debug)]
 pub(super) struct Library {
     functions: Functions,
     path: PathBuf,
-    _handle: Handle,
 }
 
+/// Libraries that were opened, by the name that was asked for.
+static OPEN: Mutex<Vec<(Option<PathBuf>, Arc<Library>)>> = Mutex::new(Vec::new());
+
 impl Library {
-    /// Opens the library: the one that is named, or the first of those that systems have.
-    pub(super) fn open(named: Option<&Path>) -> Result<Self, HtpError> {
+    /// The library: the one that is named, or the first of those that systems have.
+    pub(super) fn open(named: Option<&Path>) -> Result<Arc<Self>, HtpError> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, library)) = open.iter().find(|(name, _)| name.as_deref() == named) {
+            return Ok(Arc::clone(library));
+        }
+        let library = Arc::new(Self::load(named)?);
+        open.push((named.map(Path::to_owned), Arc::clone(&library)));
+        Ok(library)
+    }
+
+    fn load(named: Option<&Path>) -> Result<Self, HtpError> {
         let paths = match named {
             Some(path) => vec![path.to_owned()],
             None => PATHS.iter().map(PathBuf::from).collect(),
@@ -108,8 +124,9 @@ impl Library {
             // up to it.
             match unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
                 Ok(handle) => {
-                    let functions = Functions::find(&handle, &path)?;
-                    return Ok(Self { functions, path, _handle: handle });
+                    // Never closed: see above.
+                    let handle = ManuallyDrop::new(handle);
+                    return Ok(Self { functions: Functions::find(&handle, &path)?, path });
                 }
                 Err(error) => {
                     let reason = reason(&error);

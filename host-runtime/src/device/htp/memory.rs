@@ -1,9 +1,11 @@
-//! Shared memory of FastRPC, and what the host has written in it since the DSP was last told.
+//! Shared memory of FastRPC.
+//!
+//! The DSP looks after its caches itself: it drops what the host may have written, and writes back what the
+//! host reads, as programs name it. The CPU's caches are coherent with it, on which other clients rely, too.
 
 use std::ffi::{c_int, c_void};
-use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hexflash_abi::message::MapFlags;
 
@@ -12,39 +14,6 @@ use super::error::{Call, HtpError, check};
 use super::ffi::{CACHED, HEAP_SYSTEM, MAP_FD_DELAYED};
 use super::library::Library;
 
-/// What caches work on, on either side.
-const LINE: usize = 128;
-/// Separate ranges that are kept; more become one.
-const RANGES: usize = 8;
-
-/// Ranges of bytes, whole lines, that do not touch.
-#[derive(Debug, Default)]
-pub(super) struct Ranges(Vec<Range<usize>>);
-
-impl Ranges {
-    /// Adds a range.
-    fn add(&mut self, offset: usize, bytes: usize, limit: usize) {
-        if bytes == 0 {
-            return;
-        }
-        let mut new = offset / LINE * LINE..(offset + bytes).next_multiple_of(LINE).min(limit);
-        self.0.retain(|old| {
-            let apart = old.end < new.start || new.end < old.start;
-            if !apart {
-                new = new.start.min(old.start)..new.end.max(old.end);
-            }
-            apart
-        });
-        self.0.push(new);
-        if self.0.len() > RANGES {
-            let start = self.0.iter().map(|r| r.start).min().unwrap_or(0);
-            let end = self.0.iter().map(|r| r.end).max().unwrap_or(0);
-            self.0.clear();
-            self.0.push(start..end);
-        }
-    }
-}
-
 /// A piece of shared memory.
 pub(super) struct RpcMemory {
     vendor: Arc<Library>,
@@ -52,15 +21,13 @@ pub(super) struct RpcMemory {
     /// Bytes that users asked for, and that were allocated.
     bytes: usize,
     fd: c_int,
-    /// For each mapping what was written since it was last told: sessions may share the memory.
-    written: Mutex<Vec<Ranges>>,
 }
 
 // SAFETY: only the pointer keeps the memory from being `Send`. FastRPC frees memory on any thread, and who
 // reads or writes there does so by unsafe code, which obeys `Memory`.
 unsafe impl Send for RpcMemory {}
-// SAFETY: `&RpcMemory` gives an address, sizes and a list behind a lock. Who reads or writes the memory does
-// so by unsafe code, which obeys `Memory`.
+// SAFETY: `&RpcMemory` gives an address and sizes. Who reads or writes the memory does so by unsafe code,
+// which obeys `Memory`.
 unsafe impl Sync for RpcMemory {}
 
 impl RpcMemory {
@@ -86,8 +53,7 @@ impl RpcMemory {
         // SAFETY: `base` is the address of memory that the library has allocated above and that was not
         // freed.
         let fd = unsafe { (functions.rpcmem_to_fd)(base.as_ptr().cast()) };
-        let written = Mutex::new(Vec::new());
-        let memory = Self { vendor: Arc::clone(library), base, bytes, fd, written };
+        let memory = Self { vendor: Arc::clone(library), base, bytes, fd };
         // Dropped, and so freed, if it has no fd.
         if fd > 0 { Ok(memory) } else { Err(HtpError::call(Call::ToFd, fd)) }
     }
@@ -95,10 +61,6 @@ impl RpcMemory {
     /// Its file descriptor.
     pub(super) fn fd(&self) -> c_int {
         self.fd
-    }
-
-    fn ranges(&self) -> MutexGuard<'_, Vec<Ranges>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -123,10 +85,6 @@ unsafe impl Memory for RpcMemory {
     fn writable(&self) -> bool {
         true
     }
-
-    fn written(&self, offset: usize, bytes: usize) {
-        self.ranges().iter_mut().for_each(|ranges| ranges.add(offset, bytes, self.bytes));
-    }
 }
 
 /// Shared memory that the DSP may map, until it is dropped.
@@ -134,12 +92,10 @@ pub(super) struct Mapped {
     memory: Arc<RpcMemory>,
     domain: c_int,
     flags: MapFlags,
-    /// Which of the memory's lists of written ranges is this mapping's.
-    list: usize,
 }
 
 impl Mapped {
-    /// Lets the DSP map the memory, as `flags` say. What was written before is in no cache of the DSP.
+    /// Lets the DSP map the memory, as `flags` say.
     pub(super) fn new(memory: Arc<RpcMemory>, domain: c_int, flags: MapFlags) -> Result<Self, HtpError> {
         let functions = memory.vendor.functions();
         let (at, bytes) = (memory.base.as_ptr().cast::<c_void>(), memory.bytes);
@@ -147,33 +103,12 @@ impl Mapped {
         // of the library's.
         let code = unsafe { (functions.fastrpc_mmap)(domain, memory.fd, at, 0, bytes, MAP_FD_DELAYED) };
         check(Call::Map, code)?;
-        let mut lists = memory.ranges();
-        lists.push(Ranges::default());
-        let list = lists.len() - 1;
-        drop(lists);
-        Ok(Self { memory, domain, flags, list })
+        Ok(Self { memory, domain, flags })
     }
 
     /// How it is mapped.
     pub(super) fn flags(&self) -> MapFlags {
         self.flags
-    }
-
-    /// What was written since the last call.
-    pub(super) fn take_written(&self) -> Vec<Range<usize>> {
-        std::mem::take(&mut self.memory.ranges()[self.list].0)
-    }
-
-    /// This session wrote there: the others that have the memory must be told.
-    pub(super) fn written_here(&self, offset: usize, bytes: usize) {
-        let mut lists = self.memory.ranges();
-        let others = lists.iter_mut().enumerate().filter(|&(list, _)| list != self.list);
-        others.for_each(|(_, ranges)| ranges.add(offset, bytes, self.memory.bytes));
-    }
-
-    /// Puts a range back into the list of written ranges, since it could not be reported to the session.
-    pub(super) fn untold(&self, offset: usize, bytes: usize) {
-        self.memory.ranges()[self.list].add(offset, bytes, self.memory.bytes);
     }
 
     /// The memory.
@@ -194,24 +129,5 @@ impl Drop for Mapped {
             // The mapping ends with its session at the latest.
             tracing::debug!("fastrpc_munmap gave {}", super::aee::AeeCode(code));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_whole_lines_and_join_where_they_touch() {
-        let mut ranges = Ranges::default();
-        for (at, bytes) in [(130, 4), (1000, 0), (900, 30), (260, 1), (4000, 100)] {
-            ranges.add(at, bytes, 4050);
-        }
-        assert_eq!(ranges.0, [896..1024, 128..384, 3968..4050]);
-        for i in 0..9 {
-            ranges.add(10_000 + 1000 * i, 1, 100_000);
-        }
-        assert_eq!(ranges.0.len(), 3 + 9 - RANGES);
-        assert!(ranges.0.iter().any(|r| r.start == 128 && r.end >= 15_000));
     }
 }

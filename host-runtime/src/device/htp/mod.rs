@@ -5,28 +5,33 @@
 //! for the vendor's library (tests/cdsprpc).
 
 pub mod aee;
+mod calls;
 pub mod error;
 mod ffi;
+pub mod forms;
 mod library;
 mod memory;
 mod queue;
 mod session;
+mod transport;
 mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hexflash_abi::message::{Map, MapFlags, MatrixUnit, Message, Response, Unmap};
+use hexflash_abi::forms::{Given, Operands};
+use hexflash_abi::message::{Map, MapFlags, MatrixUnit, Message, PingInfo, Response, Unmap};
 use hexflash_abi::{BufferId, Fd, Seq};
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::error::HtpError;
-use self::ffi::{MAX_QUEUE_BUFFERS, QueueBuffer, WRITTEN_BY_SENDER};
 use self::library::Library;
 use self::memory::{Mapped, RpcMemory};
-use self::queue::QueueFailure;
 use self::session::{RpcSession, SessionRequest};
+pub use self::transport::TransportChoice;
+use self::transport::TransportFailure;
+use super::limits::Chip;
 use super::sessions::not_mapped;
 use super::slots::BufferIds;
 use super::{
@@ -40,8 +45,12 @@ const THREADS: usize = 4;
 /// What the DSP's answer about VTCM is rounded down to, and less than what cannot be meant.
 const VTCM_UNIT: usize = 4096;
 const VTCM_LEAST: usize = 64 << 10;
+/// Least VTCM that is taken where the user did not ask for so little: with less, kernels wait for DMA.
+const VTCM_HALVED: u32 = 1 << 20;
 /// How long the DSP may take for a message that runs no program.
 const QUICK: Duration = Duration::from_secs(20);
+/// Longest silence of the DSP on a new queue: an answer takes less than a millisecond.
+const SILENCE: Duration = Duration::from_secs(2);
 /// How long a step may take, unless the user says otherwise: a prefill step of a large model takes seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait between two looks at whether the process still lives.
@@ -83,6 +92,10 @@ pub struct HtpOptions {
     pub dma: DmaBy,
     /// How long a step may take before the DSP counts as hung; `None` for half a minute.
     pub patience: Option<Duration>,
+    /// The way of messages.
+    pub transport: TransportChoice,
+    /// Time for which a wait looks for an answer before the thread sleeps.
+    pub poll: Duration,
     /// Whether to reserve a session other than the first, which other libraries in this process may use.
     pub reserve: bool,
 }
@@ -118,7 +131,31 @@ impl From<HtpError> for DeviceError {
 /// The version of the DSP that the options lead to.
 pub(super) fn arch(options: &DeviceOptions) -> Result<u32, DeviceError> {
     let vendor = options.htp.as_deref().and_then(|htp| htp.vendor_library.as_deref());
-    Ok(session::arch(&Library::open(vendor)?)?)
+    Ok(session::arch(&*Library::open(vendor)?)?)
+}
+
+/// Opens a session. Where the user names no VTCM and not all is to be had, half of it may be: some chips have
+/// less than others of their version (an SM8635 half of what other v73 have), and other programs use it, too.
+fn first_session(
+    library: &Arc<Library>,
+    arch: u32,
+    wanted: &mut SessionRequest,
+    halve: bool,
+) -> Result<RpcSession, HtpError> {
+    let whole = wanted.vtcm_bytes;
+    loop {
+        match RpcSession::open(library, arch, wanted) {
+            Err(error) if halve && error.is_of_vtcm() && wanted.vtcm_bytes / 2 >= VTCM_HALVED => {
+                wanted.vtcm_bytes /= 2;
+            }
+            Ok(session) if wanted.vtcm_bytes < whole => {
+                let [got, whole] = [wanted.vtcm_bytes, whole].map(|bytes| bytes >> 10);
+                tracing::warn!("the DSP lends {got} KiB of VTCM and not {whole}: it may run slower");
+                return Ok(session);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 impl Htp {
@@ -131,24 +168,40 @@ impl Htp {
         let mut checked = DeviceOptions { threads: options.threads.or(Some(THREADS)), ..options.clone() };
         // Before the library is looked for: a mistake of the user's is told on any machine.
         inproc::Settings::from_options(&checked)?;
-        let library = Arc::new(Library::open(htp.vendor_library.as_deref())?);
+        let library = Library::open(htp.vendor_library.as_deref())?;
         let arch = session::arch(&library)?;
         checked.vtcm_bytes = options.vtcm_bytes.or_else(|| {
             let whole = session::vtcm_bytes(&library)? / VTCM_UNIT * VTCM_UNIT;
             (whole >= VTCM_LEAST).then_some(whole.min(inproc::VTCM_BYTES))
         });
         let inproc::Settings { threads, vtcm_bytes, .. } = inproc::Settings::from_options(&checked)?;
-        let wanted = SessionRequest {
+        let mut wanted = SessionRequest {
             threads: threads as u32,
             vtcm_bytes: vtcm_bytes as u32,
             power: htp.power as u32,
             dma: htp.dma as u32,
             matrix_unit: options.matrix_unit,
             reserve: htp.reserve,
+            transport: htp.transport,
+            poll: htp.poll,
+            refused: None,
         };
         let patience = htp.patience.unwrap_or(PATIENCE);
-        let session = Some(RpcSession::open(&library, arch, wanted)?);
-        let description = format!("Hexagon v{arch:x}, through {}", library.path().display());
+        let session = Some(first_session(&library, arch, &mut wanted, options.vtcm_bytes.is_none())?);
+        let newest = Chip::for_arch(arch).arch;
+        if arch > newest {
+            tracing::warn!(
+                "Hexagon v{arch:x} is not known to this release: it runs the library of v{newest:x}"
+            );
+        }
+        let mut description = format!("Hexagon v{arch:x}, through {}", library.path().display());
+        if let Some(refused) = &wanted.refused {
+            description.push_str(&format!(
+                "; with the plain library, as it refuses {} ({})",
+                refused.group(),
+                refused.form
+            ));
+        }
         let info = DeviceInfo {
             name: "htp".to_owned(),
             description,
@@ -170,9 +223,28 @@ impl Htp {
             next_seq: 0,
             patience,
         };
-        let ping = handshake(&mut device, QUICK)?;
+        let ping = device.greet()?;
         device.info.learn(&ping);
         Ok(device)
+    }
+
+    /// Exchanges the first message. Where the DSP is silent on a queue that need not be one, the session
+    /// starts again without; the queue is not tried again.
+    fn greet(&mut self) -> Result<PingInfo, DeviceError> {
+        let may_change = self.wanted.transport == TransportChoice::Auto
+            && self.session.as_ref().is_some_and(RpcSession::has_queue);
+        match handshake(self, if may_change { SILENCE } else { QUICK }) {
+            Err(DeviceError::Timeout(silence)) if may_change => {
+                tracing::warn!(
+                    "the DSP answers no packet within {} s; messages go to it as calls, which take longer",
+                    silence.as_secs()
+                );
+                self.wanted.transport = TransportChoice::Calls;
+                self.restart()?;
+                handshake(self, QUICK)
+            }
+            outcome => outcome,
+        }
     }
 
     fn session(&mut self) -> Result<&mut RpcSession, DeviceError> {
@@ -181,33 +253,14 @@ impl Htp {
 
     /// Sends bytes, which need not be a request: tests see what comes of that.
     pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
-        // With the memory that was written since the last one.
-        let mut buffers = Vec::with_capacity(MAX_QUEUE_BUFFERS);
-        for mapped in self.buffers.iter() {
-            let fd = mapped.memory().fd() as u32;
-            for range in mapped.take_written() {
-                buffers.extend(packet_buffer(fd, range));
-            }
-        }
         let session = self.session()?;
         if let Some(reason) = session.end() {
             return Err(DeviceError::Lost { reason: reason.to_owned() });
         }
-        match session.queue().write(request, &mut buffers) {
+        match session.transport().write(request) {
             Ok(()) => Ok(()),
-            Err(failure) => {
-                // The next message must report these writes again.
-                for mapped in self.buffers.iter() {
-                    let fd = mapped.memory().fd() as u32;
-                    for b in buffers.iter().filter(|b| b.fd == fd) {
-                        mapped.untold(b.offset as usize, b.size as usize);
-                    }
-                }
-                match failure {
-                    QueueFailure::NotYet => Err(DeviceError::QueueFull),
-                    QueueFailure::Lost(error) => Err(self.lost(error)),
-                }
-            }
+            Err(TransportFailure::NotYet) => Err(DeviceError::QueueFull),
+            Err(TransportFailure::Lost(error)) => Err(self.lost(error)),
         }
     }
 
@@ -255,23 +308,18 @@ impl Htp {
         self.unsure.clear();
         self.session = None;
     }
+
+    /// Ends the session and opens another one, in which nothing is mapped.
+    fn restart(&mut self) -> Result<(), HtpError> {
+        self.close();
+        self.session = Some(RpcSession::open(&self.vendor, self.arch, &mut self.wanted)?);
+        self.next_seq = 0;
+        Ok(())
+    }
 }
 
 fn gone() -> DeviceError {
     DeviceError::Lost { reason: "it could not be started again".to_owned() }
-}
-
-/// The DSP says that it has written memory, which other sessions may have mapped, too.
-fn written_here(buffers: &BufferIds<Mapped>, range: &QueueBuffer) {
-    if let Some(mapped) = buffers.iter().find(|mapped| mapped.memory().fd() as u32 == range.fd) {
-        mapped.written_here(range.offset as usize, range.size as usize);
-    }
-}
-
-/// Written memory as packets name it; nothing if 32 bits cannot.
-fn packet_buffer(fd: u32, range: std::ops::Range<usize>) -> Option<QueueBuffer> {
-    let (offset, size) = (u32::try_from(range.start).ok()?, u32::try_from(range.len()).ok()?);
-    Some(QueueBuffer { fd, size, offset, flags: WRITTEN_BY_SENDER, address: 0 })
 }
 
 impl super::DeviceSession for Htp {
@@ -307,9 +355,18 @@ impl Device for Htp {
     }
 
     fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
-        let memory = Arc::new(RpcMemory::zeroed(&self.vendor, bytes)?);
-        let id = self.map(Arc::clone(&memory), MapFlags::empty())?;
-        Ok(Buffer { id, memory: SharedMemory::new(memory) })
+        self.allocate_filled(bytes, &mut |_| {})
+    }
+
+    fn allocate_filled(
+        &mut self,
+        bytes: u64,
+        fill: &mut dyn FnMut(&SharedMemory),
+    ) -> Result<Buffer, DeviceError> {
+        let fresh = Arc::new(RpcMemory::zeroed(&self.vendor, bytes)?);
+        let memory = SharedMemory::new(Arc::clone(&fresh) as Arc<_>);
+        fill(&memory);
+        Ok(Buffer { id: self.map(fresh, MapFlags::empty())?, memory })
     }
 
     fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
@@ -356,16 +413,14 @@ impl Device for Htp {
             let end = session.end();
             let left = deadline.saturating_duration_since(Instant::now());
             let patience = if end.is_some() { Duration::ZERO } else { left.min(LOOK) };
-            let buffers = &self.buffers;
-            let told = |range: &QueueBuffer| written_here(buffers, range);
-            match session.queue().read(response.as_mut_bytes(), patience, told) {
+            match session.transport().read(response.as_mut_bytes(), patience) {
                 Ok(len) if len == size_of::<Response>() => return Ok(response),
                 Ok(len) => {
                     session.give_up();
                     return Err(DeviceError::Lost { reason: format!("a response of {len} bytes") });
                 }
-                Err(QueueFailure::Lost(error)) => return Err(self.lost(error)),
-                Err(QueueFailure::NotYet) => {}
+                Err(TransportFailure::Lost(error)) => return Err(self.lost(error)),
+                Err(TransportFailure::NotYet) => {}
             }
             if let Some(reason) = end {
                 return Err(DeviceError::Lost { reason: reason.to_owned() });
@@ -377,15 +432,26 @@ impl Device for Htp {
         }
     }
 
+    fn hexagon(&self) -> Option<u32> {
+        Some(Chip::for_arch(self.arch).arch)
+    }
+
+    fn form(&mut self, operands: &Operands) -> Result<Option<Given>, DeviceError> {
+        let session = self.session()?;
+        let given = session.form(operands);
+        if given.is_err() {
+            session.give_up();
+        }
+        Ok(given?)
+    }
+
     fn patience(&self) -> Duration {
         self.patience
     }
 
     fn reset(&mut self) -> Result<(), DeviceError> {
-        self.close();
-        self.session = Some(RpcSession::open(&self.vendor, self.arch, self.wanted)?);
-        self.next_seq = 0;
-        let ping = handshake(self, QUICK)?;
+        self.restart()?;
+        let ping = self.greet()?;
         self.info.learn(&ping);
         Ok(())
     }

@@ -2,12 +2,13 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::aee::AeeCode;
 use super::error::{Call, HtpError, check};
 use super::ffi::{MAX_QUEUE_BUFFERS, QueueBuffer, RawQueue};
 use super::library::Library;
+use super::transport::TransportFailure;
 
 /// Bytes of the two rings: dozens of messages with their buffers.
 const REQUESTS: u32 = 16 << 10;
@@ -21,23 +22,16 @@ const FOREVER: u32 = u32::MAX;
 pub(super) struct Queue {
     vendor: Arc<Library>,
     queue: RawQueue,
+    /// Time for which a read looks before it sleeps.
+    poll: Duration,
 }
 
 // SAFETY: the library's queues may be used by any thread, one at a time per end; `Queue` is used by `&mut`.
 unsafe impl Send for Queue {}
 
-/// Why a message was not sent or received.
-#[derive(Debug)]
-pub(super) enum QueueFailure {
-    /// There is no room, or nothing came in time.
-    NotYet,
-    /// The queue is of no use any more.
-    Lost(HtpError),
-}
-
 impl Queue {
     /// Creates a queue. Without callbacks: we wait in calls, and the library starts no threads.
-    pub(super) fn create(library: &Arc<Library>, domain: c_int) -> Result<Self, HtpError> {
+    pub(super) fn create(library: &Arc<Library>, domain: c_int, poll: Duration) -> Result<Self, HtpError> {
         let mut queue = std::ptr::null_mut();
         let (null, context) = (std::ptr::null(), std::ptr::null_mut());
         // SAFETY: `library` is loaded, so its function is there. It writes the handle to `queue`, which lives
@@ -55,7 +49,7 @@ impl Queue {
             )
         };
         check(Call::QueueCreate, code)?;
-        Ok(Self { vendor: Arc::clone(library), queue })
+        Ok(Self { vendor: Arc::clone(library), queue, poll })
     }
 
     /// Its name for the DSP.
@@ -68,16 +62,17 @@ impl Queue {
         Ok(id)
     }
 
-    /// Sends a message with buffers.
-    pub(super) fn write(&mut self, message: &[u8], buffers: &mut [QueueBuffer]) -> Result<(), QueueFailure> {
-        // SAFETY: `dspqueue_create` made the queue, which is open until `self` is dropped. Buffers and
-        // message are slices, given with their lengths, which live through the call.
+    /// Sends a message. It names no buffers: the library does nothing for them, and firmware looks them up in
+    /// a table in which memory that our library maps itself is not.
+    pub(super) fn write(&mut self, message: &[u8]) -> Result<(), TransportFailure> {
+        // SAFETY: `dspqueue_create` made the queue, which is open until `self` is dropped. The message is a
+        // slice, given with its length, which lives through the call; there are no buffers.
         let code = unsafe {
             (self.vendor.functions().dspqueue_write)(
                 self.queue,
                 0,
-                buffers.len() as u32,
-                buffers.as_mut_ptr(),
+                0,
+                std::ptr::null_mut(),
                 message.len() as u32,
                 message.as_ptr(),
                 WRITE_TIMEOUT.as_micros() as u32,
@@ -86,13 +81,19 @@ impl Queue {
         outcome(Call::QueueWrite, code)
     }
 
-    /// Receives a message; gives its length. `told` gets the buffers that the DSP has written.
-    pub(super) fn read(
-        &mut self,
-        message: &mut [u8],
-        timeout: Duration,
-        told: impl FnMut(&QueueBuffer),
-    ) -> Result<usize, QueueFailure> {
+    /// Receives a message; gives its length.
+    pub(super) fn read(&mut self, message: &mut [u8], timeout: Duration) -> Result<usize, TransportFailure> {
+        let start = Instant::now();
+        while start.elapsed() < self.poll.min(timeout) {
+            match self.read_within(message, Duration::ZERO) {
+                Err(TransportFailure::NotYet) => std::hint::spin_loop(),
+                outcome => return outcome,
+            }
+        }
+        self.read_within(message, timeout)
+    }
+
+    fn read_within(&mut self, message: &mut [u8], timeout: Duration) -> Result<usize, TransportFailure> {
         let mut buffers = [QueueBuffer::default(); MAX_QUEUE_BUFFERS];
         let (mut flags, mut count, mut bytes) = (0, 0, 0);
         let timeout = u32::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1);
@@ -112,17 +113,15 @@ impl Queue {
             )
         };
         outcome(Call::QueueRead, code)?;
-        // The library has already done the cache maintenance on this side that the buffers ask for.
-        buffers.iter().take(count as usize).for_each(told);
         Ok(bytes as usize)
     }
 }
 
-fn outcome(call: Call, code: c_int) -> Result<(), QueueFailure> {
+fn outcome(call: Call, code: c_int) -> Result<(), TransportFailure> {
     match AeeCode(code).base() {
         0 => Ok(()),
-        AeeCode::EXPIRED | AeeCode::WOULD_BLOCK => Err(QueueFailure::NotYet),
-        _ => Err(QueueFailure::Lost(HtpError::call(call, code))),
+        AeeCode::EXPIRED | AeeCode::WOULD_BLOCK => Err(TransportFailure::NotYet),
+        _ => Err(TransportFailure::Lost(HtpError::call(call, code))),
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::env;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use hexflash_abi::forms::{Given, Operands, WORDS};
+use zerocopy::IntoBytes;
 
 use super::super::{Arch, DeviceError};
 
@@ -98,6 +101,28 @@ impl Executables {
             Command::new(&self.emulator).arg(&self.image).arg("check").stdin(Stdio::null()).output()?;
         let words = || format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
         Ok(if output.status.success() { Ok(()) } else { Err(words()) })
+    }
+
+    /// Has the image execute a form of float instruction; `None` where it has no such form. What it says
+    /// against it is the error: it ends over an instruction that the emulator refuses.
+    pub(super) fn form(&self, operands: &Operands) -> io::Result<Result<Option<Given>, String>> {
+        let mut command = Command::new(&self.emulator);
+        command.arg(&self.image).arg("forms").stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            // Where nobody reads it, the end of the program says why.
+            let _ = input.write_all(operands.as_bytes());
+        }
+        let output = child.wait_with_output()?;
+        let words = || format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        if !output.status.success() {
+            return Ok(Err(words()));
+        }
+        let mut answer = [0; 1 + 2 * WORDS];
+        let all = output.stdout.chunks_exact(4).zip(&mut answer);
+        all.for_each(|(bytes, word)| *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        let given = [0, 1].map(|i| std::array::from_fn(|lane| answer[1 + i * WORDS + lane]));
+        Ok(Ok((answer[0] == 1).then_some(given)))
     }
 }
 

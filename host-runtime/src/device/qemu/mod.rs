@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use hexflash_abi::forms::{Given, Operands};
 use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
 use hexflash_abi::message::{Map, MapFlags, MatrixUnit, Message, Response, Unmap};
 use hexflash_abi::queue::{QueueMemory, Reader, Writer};
@@ -336,6 +337,20 @@ impl Device for Qemu {
             responses.set_waiting(true);
             sleep(responses.doorbell(), responses.seen(), left.min(LOOK));
             responses.set_waiting(false);
+        }
+    }
+
+    fn hexagon(&self) -> Option<u32> {
+        self.programs.arch.has_float().then_some(self.programs.arch.number())
+    }
+
+    fn form(&mut self, operands: &Operands) -> Result<Option<Given>, DeviceError> {
+        match self.programs.form(operands) {
+            Ok(Ok(given)) => Ok(given),
+            Ok(Err(reason)) => Err(DeviceError::Lost { reason }),
+            Err(error) => {
+                Err(DeviceError::Lost { reason: format!("the emulator cannot be started ({error})") })
+            }
         }
     }
 

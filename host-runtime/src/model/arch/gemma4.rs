@@ -1,32 +1,26 @@
 //! Gemma 4 (text), E2B and E4B: layers that see a window have narrower heads than those that see all of the
 //! context, the last layers read the caches of earlier ones, and all of them have per-layer embeddings.
 
-use super::windows::windows;
-use crate::gguf::Value;
-use crate::model::block::{Activation, Attention, Layer, Mixer, Mlp, Norms, PerLayer, Queries, Rope};
+use super::windows::{NEAR, flagged};
+use crate::model::block::{
+    Activation, Attention, Factors, Layer, Mixer, Mlp, Norms, PerLayer, Queries, Rope,
+};
 use crate::model::decoder::Common;
 use crate::model::error::ModelError;
 use crate::model::keys::Keys;
 
 /// Layers at the end that have no caches of their own.
 const SHARED: &str = "attention.shared_kv_layers";
-/// What the keys of layers that see a window end with.
-const NEAR: &str = "_swa";
 
 /// Reads and checks the layers.
 pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
     let Common { n_embd, n_layer, n_ctx_train, rms_eps, .. } = *common;
     keys.no_experts()?;
-    common.embedding_scale = (n_embd as f32).sqrt();
-    common.logit_cap = keys.logit_cap()?;
+    common.scales.embedding = (n_embd as f32).sqrt();
+    common.scales.logit_cap = keys.cap("final_logit_softcapping", 0.0)?;
     common.per_layer = Some(PerLayer::read(keys, n_embd, n_layer, rms_eps)?);
-    let window = keys.require("attention.sliding_window")?;
-    let pattern = "attention.sliding_window_pattern";
-    if !matches!(keys.meta().get(&keys.key(pattern)), Some(Value::Array(_))) {
-        return Err(keys.missing(pattern));
-    }
-    // With flags there is no period.
-    let windows = windows(keys, n_layer, window, 0)?;
+    let windows = flagged(keys, n_layer)?;
+    let n_head = keys.require("attention.head_count")?;
     let kv_heads = keys.per_layer("attention.head_count_kv", n_layer)?;
     let n_ff = keys.per_layer("feed_forward_length", n_layer)?;
     let n_shared = keys.meta().u32_or(&keys.key(SHARED), 0)?;
@@ -37,12 +31,13 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
     let attention = |i: u32| {
         let (window, n_head_kv) = (windows[i as usize], kv_heads[i as usize]);
         let suffix = if window > 0 { NEAR } else { "" };
-        let attention = Attention::with_widths(keys, suffix, n_head_kv, n_embd, n_ctx_train, rms_eps)?;
+        let attention =
+            Attention::with_widths(keys, suffix, [n_head, n_head_kv], n_embd, n_ctx_train, rms_eps)?;
         let rope = match attention.rope {
             // Positions within a window are not stretched, and nothing divides their angles.
             Some(rope) if window > 0 => Rope { freq_scale: 1.0, ..rope }.in_windows(keys, 10_000.0)?,
             // Only some pairs are turned: the divisors of the others are next to infinite.
-            Some(rope) => Rope { factors: true, ..rope },
+            Some(rope) => Rope { factors: Factors::Always, ..rope },
             None => return Ok(attention),
         };
         let queries = match home(i) {
@@ -64,8 +59,8 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
         ..Norms::usual(rms_eps)
     };
     let layer = |i: u32| {
-        let mlp = Mlp { n_embd, n_ff: n_ff[i as usize], activation: Activation::Gelu };
-        Ok(Layer { n_embd, norms, mixer: Mixer::Attention(attention(i)?), mlp: mlp.into() })
+        let mlp = Mlp { activation: Activation::Gelu, ..Mlp::new(n_embd, n_ff[i as usize]) };
+        Ok(Layer { norms, ..Layer::new(n_embd, rms_eps, Mixer::Attention(attention(i)?), mlp) })
     };
     (0..n_layer).map(layer).collect()
 }

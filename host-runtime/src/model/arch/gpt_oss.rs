@@ -29,7 +29,7 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
     let layer = |window| {
         let rope = if window == 0 { attention.rope.clone() } else { near.clone() };
         let mixer = Mixer::Attention(Attention { rope, window, ..attention.clone() });
-        Layer { n_embd, norms, mixer, mlp: moe.clone().into() }
+        Layer { norms, ..Layer::new(n_embd, rms_eps, mixer, moe.clone()) }
     };
     let window = keys.require("attention.sliding_window")?;
     Ok(windows(keys, n_layer, window, PERIOD)?.into_iter().map(layer).collect())

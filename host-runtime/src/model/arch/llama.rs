@@ -3,25 +3,35 @@
 
 use hexflash_abi::op::params::RopeMode;
 
-use crate::model::block::{Attention, Biases, Layer, Mixer, Mlp, Norms, Rope};
+use crate::model::block::{Attention, Biases, Layer, Mixer, Mlp, Rope};
 use crate::model::decoder::Common;
 use crate::model::error::ModelError;
 use crate::model::keys::Keys;
 
 /// Reads and checks the layers.
 pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
-    let Common { n_embd, n_ctx_train, rms_eps, .. } = *common;
-    keys.no_experts()?;
-    let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
+    with(keys, common, &attention(keys, common)?)
+}
+
+/// Reads and checks the attention of all layers, but for its biases.
+pub(super) fn attention(keys: &Keys<'_>, common: &Common) -> Result<Attention, ModelError> {
+    let attention = Attention::read(keys, common.n_embd, common.n_ctx_train, common.rms_eps)?;
     attention.require_whole_heads(keys)?;
     let rope = attention.rope.map(|rope| Rope { pairs: RopeMode::Norm, ..rope.with_factors(keys) });
-    let attention = Attention { rope, norm: None, ..attention };
-    let mlp = Mlp::read(keys, n_embd)?;
-    let layer = |i| Layer {
-        n_embd,
-        norms: Norms::usual(rms_eps),
-        mixer: Mixer::Attention(Attention { bias: Biases::of(keys, i), ..attention.clone() }),
-        mlp: mlp.clone().into(),
+    Ok(Attention { rope, norm: None, ..attention })
+}
+
+/// Reads and checks the layers, with this attention and the biases that the file has.
+pub(super) fn with(
+    keys: &Keys<'_>,
+    common: &Common,
+    attention: &Attention,
+) -> Result<Vec<Layer>, ModelError> {
+    keys.no_experts()?;
+    let mlp = Mlp::read(keys, common.n_embd)?;
+    let layer = |i| {
+        let attention = Attention { bias: Biases::of(keys, i), ..attention.clone() };
+        Layer::new(common.n_embd, common.rms_eps, Mixer::Attention(attention), mlp.clone())
     };
     Ok((0..common.n_layer as usize).map(layer).collect())
 }

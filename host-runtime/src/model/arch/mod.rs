@@ -1,17 +1,23 @@
 //! Architectures: how a GGUF's metadata become layers. Each is one file and a line in the table.
 
+mod gemma2;
 mod gemma3;
 mod gemma4;
 mod gpt_oss;
+mod granite;
 mod lfm2;
 mod lfm2moe;
 mod llama;
+mod mistral3;
+mod phi3;
 mod qwen2;
 mod qwen3;
 mod qwen35;
 mod qwen35moe;
 mod qwen3moe;
+mod qwen3vl;
 mod smollm3;
+mod spark2_5;
 mod windows;
 
 use super::block::Layer;
@@ -39,6 +45,12 @@ const ARCHITECTURES: &[(&str, Layers)] = &[
     ("lfm2moe", lfm2moe::layers),
     ("gpt-oss", gpt_oss::layers),
     ("gemma4", gemma4::layers),
+    ("granite", granite::layers),
+    ("gemma2", gemma2::layers),
+    ("phi3", phi3::layers),
+    ("mistral3", mistral3::layers),
+    ("qwen3vl", qwen3vl::layers),
+    ("spark2_5", spark2_5::layers),
 ];
 
 /// Reads and checks a model; `None` if its architecture is not in the table.

@@ -1,7 +1,7 @@
 //! Qwen3: attention with normed queries and keys, turned whole, each followed by an MLP. (`qwen3moe.rs` puts
 //! experts in its place.)
 
-use crate::model::block::{Attention, FeedForward, Layer, Mixer, Mlp, Norms};
+use crate::model::block::{Attention, FeedForward, Layer, Mixer, Mlp};
 use crate::model::decoder::Common;
 use crate::model::error::ModelError;
 use crate::model::keys::Keys;
@@ -16,6 +16,6 @@ pub(super) fn with(keys: &Keys<'_>, common: &Common, mlp: FeedForward) -> Result
     let Common { n_embd, n_ctx_train, rms_eps, .. } = *common;
     let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
     attention.require_whole_heads(keys)?;
-    let layer = Layer { n_embd, norms: Norms::usual(rms_eps), mixer: Mixer::Attention(attention), mlp };
+    let layer = Layer::new(n_embd, rms_eps, Mixer::Attention(attention), mlp);
     Ok(vec![layer; common.n_layer as usize])
 }

@@ -21,14 +21,12 @@ pub(super) fn with(keys: &Keys<'_>, common: &Common, mlp: &FeedForward) -> Resul
     let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
     let attention = Attention { gate: Gate::PerHead, ..attention };
     let norms = Norms { before_mlp: "post_attention_norm.weight", ..Norms::usual(rms_eps) };
-    let layer = |recurrent| Layer {
-        n_embd,
-        norms,
-        mixer: match recurrent {
+    let layer = |recurrent| {
+        let mixer = match recurrent {
             true => Mixer::DeltaNet(delta_net.clone()),
             false => Mixer::Attention(attention.clone()),
-        },
-        mlp: mlp.clone(),
+        };
+        Layer { norms, ..Layer::new(n_embd, rms_eps, mixer, mlp.clone()) }
     };
     Ok(recurrent(keys, common.n_layer)?.into_iter().map(layer).collect())
 }

@@ -1,7 +1,7 @@
 //! Qwen3.5 with a mixture of experts in every layer, and an expert beside it that all tokens share.
 
 use super::qwen35;
-use crate::model::block::{Activation, Layer, Mlp, Moe, Router};
+use crate::model::block::{Layer, Mlp, Moe, Router};
 use crate::model::decoder::Common;
 use crate::model::error::ModelError;
 use crate::model::keys::Keys;
@@ -17,7 +17,7 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
         0 => keys.require("feed_forward_length")?,
         _ => keys.require(SHARED)?,
     };
-    let shared = Some(Mlp { n_embd, n_ff, activation: Activation::Silu });
+    let shared = Some(Mlp::new(n_embd, n_ff));
     let moe = Moe { shared, ..Moe::read(keys, n_embd, Router::SOFTMAX)? };
     qwen35::with(keys, common, &moe.into())
 }

@@ -2,7 +2,7 @@
 
 use hexflash_abi::op::params::RopeMode;
 
-use crate::model::block::{Attention, Biases, Layer, Mixer, Mlp, Norms, Rope};
+use crate::model::block::{Attention, Biases, Layer, Mixer, Mlp, Rope};
 use crate::model::decoder::Common;
 use crate::model::error::ModelError;
 use crate::model::keys::Keys;
@@ -21,8 +21,7 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
     let layer = |i: usize| {
         let rope = rope.clone().filter(|_| !(i + 1).is_multiple_of(UNTURNED));
         let attention = Attention { rope, bias: Biases::of(keys, i), ..attention.clone() };
-        let (norms, mlp) = (Norms::usual(rms_eps), mlp.clone().into());
-        Layer { n_embd, norms, mixer: Mixer::Attention(attention), mlp }
+        Layer::new(n_embd, rms_eps, Mixer::Attention(attention), mlp.clone())
     };
     Ok((0..common.n_layer as usize).map(layer).collect())
 }

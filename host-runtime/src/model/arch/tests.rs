@@ -7,7 +7,8 @@ use hexflash_abi::op::params::{Gating, RopeMode};
 use super::*;
 use crate::gguf::writer::GgufWriter;
 use crate::gguf::{GgmlType, Value};
-use crate::model::block::{FeedForward, Mixer, Queries, Rope, Router};
+use crate::model::block::{Attention, Factors, FeedForward, Gate, Mixer, Queries, Rope, Router};
+use crate::model::scales::Scales;
 
 /// Metadata of a model of two layers, without tensors.
 fn file<'a>(arch: &str) -> GgufWriter<'a> {
@@ -28,14 +29,23 @@ fn file<'a>(arch: &str) -> GgufWriter<'a> {
         ("ssm.inner_size", 64),
         ("ssm.conv_kernel", 4),
         ("shortconv.l_cache", 3),
-        ("attention.sliding_window", if ["gpt-oss", "gemma4"].contains(&arch) { 16 } else { 0 }),
+        (
+            "attention.sliding_window",
+            if ["gpt-oss", "gemma4", "gemma2", "spark2_5"].contains(&arch) { 16 } else { 0 },
+        ),
         ("embedding_length_per_layer_input", 8),
     ] {
         file.kv(&format!("{arch}.{key}"), value);
     }
     file.kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
-    if arch == "gemma4" {
-        file.kv("gemma4.attention.sliding_window_pattern", vec![true, false]);
+    if arch == "granite" {
+        file.kv("granite.logit_scale", 8f32);
+    }
+    if arch == "qwen3vl" {
+        file.kv("qwen3vl.rope.dimension_sections", vec![6i32, 5, 5, 0]);
+    }
+    if ["gemma4", "spark2_5"].contains(&arch) {
+        file.kv(&format!("{arch}.attention.sliding_window_pattern"), vec![true, false]);
     }
     if MOE.contains(&arch) {
         for (key, value) in
@@ -49,6 +59,11 @@ fn file<'a>(arch: &str) -> GgufWriter<'a> {
 
 /// The layers of that model with what `change` does to its metadata.
 fn layers(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Result<Vec<Layer>, String> {
+    model(arch, change).map(|(layers, _)| layers)
+}
+
+/// The layers of that model, and what it multiplies by as a whole.
+fn model(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Result<(Vec<Layer>, Scales), String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     let mut file = file(arch);
@@ -58,7 +73,8 @@ fn layers(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Result<Vec<Layer>
     let keys = Keys::new(&gguf).map_err(|e| e.to_string())?;
     let mut common = Common::read(&keys).map_err(|e| e.to_string())?;
     let (_, read) = ARCHITECTURES.iter().find(|(known, _)| *known == arch).unwrap();
-    read(&keys, &mut common).map_err(|e| e.to_string())
+    let layers = read(&keys, &mut common).map_err(|e| e.to_string())?;
+    Ok((layers, common.scales))
 }
 
 /// The error with one more key.
@@ -90,8 +106,10 @@ fn attentions(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Vec<(Option<[
 }
 
 /// Architectures in which llama.cpp turns whole heads only.
-const WHOLE_HEADS: [&str; 9] =
-    ["qwen3", "llama", "qwen2", "smollm3", "gemma3", "lfm2", "qwen3moe", "lfm2moe", "gpt-oss"];
+const WHOLE_HEADS: [&str; 13] = [
+    "qwen3", "llama", "qwen2", "smollm3", "gemma3", "lfm2", "qwen3moe", "lfm2moe", "gpt-oss", "granite",
+    "gemma2", "mistral3", "qwen3vl",
+];
 
 #[test]
 fn every_architecture_gives_each_layer_of_the_trunk() {
@@ -120,13 +138,13 @@ fn every_architecture_is_among_what_was_compared() {
 }
 
 #[test]
-fn heads_that_are_turned_in_part_are_qwen35s() {
+fn few_architectures_turn_heads_in_part() {
     for arch in WHOLE_HEADS {
         let found = error(arch, "rope.dimension_count", 16u32);
         assert!(found.contains("is 16, expected 32, the width of a head"), "{found}");
         error(arch, "attention.value_length", 16u32);
     }
-    for arch in ["qwen35", "qwen35moe"] {
+    for arch in ["qwen35", "qwen35moe", "phi3", "spark2_5"] {
         layers(arch, |file| {
             file.kv(&format!("{arch}.rope.dimension_count"), 16u32);
         })
@@ -158,7 +176,10 @@ fn a_stretched_rotary_embedding_is_read_as_llama_cpp_reads_it() {
     let (scale, _, attn_factor) = scale(with(&[("scaling.factor", 0.5)], Some("yarn")));
     // YaRN's own magnitude, which the op multiplies by.
     assert_eq!((scale, attn_factor * (1.0 + 0.1 * 0.5f32.ln())), (2.0, 1.0));
-    assert!(error("llama", "rope.scaling.type", "longrope").contains("expected none, linear or yarn"));
+    assert!(
+        error("llama", "rope.scaling.type", "longrope").contains("expected none, linear or yarn in a file")
+    );
+    assert!(error("llama", "rope.scaling.type", "dynamic").contains("linear, yarn or longrope"));
     for factor in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e-45] {
         error("qwen2", "rope.scaling.factor", factor);
         error("llama", "rope.scale_linear", factor);
@@ -276,6 +297,213 @@ fn the_last_layers_of_gemma4_read_the_caches_of_earlier_ones() {
     error("gemma4", "embedding_length_per_layer_input", 0u32);
     error("gemma4", "attention.key_length_swa", 1000u32);
     assert!(error("gemma4", "expert_count", 128u32).contains("runs no mixtures of experts"));
+}
+
+#[test]
+fn granite_scales_what_it_embeds_adds_attends_to_and_says() {
+    let read = |keys: &[(&str, f32)]| {
+        let (layers, scales) = model("granite", |file| {
+            for (key, value) in keys {
+                file.kv(&format!("granite.{key}"), *value);
+            }
+        })?;
+        let Mixer::Attention(attention) = &layers[1].mixer else { panic!("granite has other layers") };
+        Ok::<_, String>([scales.embedding, layers[1].residual_scale, attention.scale, scales.logits])
+    };
+    let own = 1.0 / 32f32.sqrt();
+    assert_eq!(read(&[]).unwrap(), [1.0, 1.0, own, 0.125]);
+    let all = [
+        ("embedding_scale", 12.0),
+        ("residual_scale", 0.22),
+        ("attention.scale", 0.015625),
+        ("logit_scale", 16.0),
+    ];
+    assert_eq!(read(&all).unwrap(), [12.0, 0.22, 0.015625, 0.0625]);
+    let zeros = [("embedding_scale", 0.0), ("residual_scale", 0.0), ("attention.scale", 0.0)];
+    assert_eq!(read(&zeros).unwrap(), [1.0, 1.0, own, 0.125], "0 stands for none, as in llama.cpp");
+    for key in ["embedding_scale", "residual_scale", "attention.scale"] {
+        for bad in [-1.0, f32::NAN, f32::INFINITY] {
+            error("granite", key, bad);
+        }
+    }
+    for bad in [0.0, -8.0, f32::NAN, f32::INFINITY, 1e-45] {
+        assert!(error("granite", "logit_scale", bad).contains("expected a positive number"));
+    }
+}
+
+/// The attention of a model's layers.
+fn attention_of(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Vec<Attention> {
+    let layers = layers(arch, change).unwrap();
+    let attention = |layer: Layer| match layer.mixer {
+        Mixer::Attention(attention) => attention,
+        Mixer::DeltaNet(_) | Mixer::ShortConv(_) => panic!("{arch} has other layers"),
+    };
+    layers.into_iter().map(attention).collect()
+}
+
+#[test]
+fn gemma2_bounds_logits_and_sees_windows_in_every_other_layer() {
+    let found = attention_of("gemma2", |file| {
+        file.kv("gemma2.block_count", 3u32).kv("gemma2.rope.scaling.factor", 8f32);
+    });
+    let seen = found.iter().map(|a| (a.window, a.softcap, a.rope.as_ref().unwrap().freq_scale));
+    // Positions are stretched in all of them.
+    assert_eq!(seen.collect::<Vec<_>>(), [(16, 50.0, 0.125), (0, 50.0, 0.125), (16, 50.0, 0.125)]);
+    assert!(found.iter().all(|a| a.norm.is_none() && a.scale == 1.0 / 32f32.sqrt()));
+    let caps = |keys: &[(&str, f32)]| {
+        let (layers, scales) = model("gemma2", |file| {
+            for (key, value) in keys {
+                file.kv(&format!("gemma2.{key}"), *value);
+            }
+        })
+        .unwrap();
+        let Mixer::Attention(attention) = &layers[0].mixer else { panic!("gemma2 has other layers") };
+        [attention.softcap, scales.logit_cap, scales.embedding]
+    };
+    assert_eq!(caps(&[]), [50.0, 30.0, 8.0]);
+    let own = [("attn_logit_softcapping", 20.0), ("final_logit_softcapping", 10.0)];
+    assert_eq!(caps(&own), [20.0, 10.0, 8.0]);
+    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        for bad in [-1.0, f32::NAN, f32::INFINITY] {
+            error("gemma2", key, bad);
+        }
+    }
+    error("gemma2", "attention.sliding_window", 0u32);
+    let scale = |layers_of_it: u32| {
+        attention_of("gemma2", |file| {
+            file.kv("gemma2.block_count", layers_of_it).kv("gemma2.embedding_length", 256u32);
+        })[0]
+            .scale
+    };
+    assert_eq!([scale(26), scale(46)], [1.0 / 32f32.sqrt(), 1.0 / 64f32.sqrt()]);
+}
+
+#[test]
+fn divisors_of_angles_go_by_what_the_file_has() {
+    let factors = |arch: &str, names: &[&str]| {
+        rope(arch, |file| {
+            for name in names {
+                file.tensor(name, GgmlType::F32, &[16], vec![0; 64]).unwrap();
+            }
+        })
+        .factors
+    };
+    let both = ["rope_factors_long.weight", "rope_factors_short.weight"];
+    for arch in ["phi3", "llama", "granite", "mistral3"] {
+        assert_eq!(factors(arch, &[]), Factors::None, "{arch}");
+        assert_eq!(factors(arch, &["rope_freqs.weight"]), Factors::Always, "{arch}");
+        // Half of them is read as both: the plan of weights then names the one that is missing.
+        for some in [&both[..], &both[..1], &both[1..]] {
+            assert_eq!(factors(arch, some), Factors::ByContext, "{arch}");
+        }
+    }
+    let stretched = rope("phi3", |file| {
+        for name in both {
+            file.tensor(name, GgmlType::F32, &[16], vec![0; 64]).unwrap();
+        }
+        file.kv("phi3.rope.scaling.type", "longrope").kv("phi3.rope.scaling.attn_factor", 1.19f32);
+        file.kv("phi3.rope.scaling.original_context_length", 32u32);
+    });
+    assert_eq!((stretched.freq_scale, stretched.attn_factor, stretched.n_ctx_orig), (1.0, 1.19, 32));
+}
+
+#[test]
+fn phi3_has_values_as_wide_as_keys() {
+    let found = error("phi3", "attention.value_length", 16u32);
+    assert!(found.contains("is 16, expected 32, the width of a head"), "{found}");
+    assert!(error("phi3", "expert_count", 16u32).contains("runs no mixtures of experts"));
+    let windows = attention_of("phi3", |file| {
+        file.kv("phi3.attention.sliding_window", 16u32);
+    });
+    assert!(windows.iter().all(|attention| attention.window == 0), "as in llama.cpp");
+}
+
+#[test]
+fn mistral3_names_the_bounds_of_yarn_and_the_growth_of_queries() {
+    let read = |keys: &[(&str, f32)]| {
+        let found = attention_of("mistral3", |file| {
+            file.kv("mistral3.rope.scaling.type", "yarn").kv("mistral3.rope.scaling.factor", 16f32);
+            for (key, value) in keys {
+                file.kv(&format!("mistral3.{key}"), *value);
+            }
+        });
+        let rope = found[0].rope.clone().unwrap();
+        (rope.yarn_bounds, rope.attn_factor, found[0].temperature)
+    };
+    assert_eq!(read(&[]), ([32.0, 1.0], 1.0, 0.0));
+    let own = [
+        ("rope.scaling.yarn_beta_fast", 24.0),
+        ("rope.scaling.yarn_beta_slow", 2.0),
+        ("rope.scaling.yarn_log_multiplier", 1.0),
+        ("attention.temperature_scale", 0.1),
+    ];
+    let magnitude = 1.0 / (1.0 + 0.1 * 16f32.ln());
+    assert_eq!(read(&own), ([24.0, 2.0], magnitude, 0.1));
+    for key in ["rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attention.temperature_scale"] {
+        for bad in [-1.0, f32::NAN, f32::INFINITY] {
+            error("mistral3", key, bad);
+        }
+    }
+    let stretched = layers("mistral3", |file| {
+        file.kv("mistral3.rope.scaling.type", "yarn").kv("mistral3.rope.scaling.factor", 16f32);
+        file.kv("mistral3.rope.scaling.yarn_log_multiplier", -9f32);
+    });
+    assert!(stretched.unwrap_err().contains("yarn_log_multiplier is -9, expected a number that leaves"));
+    error("mistral3", "rope.scaling.yarn_log_multiplier", f32::NAN);
+    // Without YaRN there is no magnitude to change.
+    let plain = attention_of("mistral3", |file| {
+        file.kv("mistral3.rope.scaling.factor", 16f32).kv("mistral3.rope.scaling.yarn_log_multiplier", 1f32);
+    });
+    assert_eq!(plain[0].rope.as_ref().unwrap().attn_factor, 1.0);
+}
+
+#[test]
+fn layers_of_spark_have_heads_of_their_own() {
+    let found = attention_of("spark2_5", |file| {
+        file.kv("spark2_5.attention.head_count", vec![4i32, 6]);
+        file.kv("spark2_5.attention.head_count_kv", vec![2i32, 3]);
+        file.kv("spark2_5.rope.dimension_count", 8u32).kv("spark2_5.rope.dimension_count_swa", 24u32);
+        file.kv("spark2_5.rope.freq_base", 1e6f32).kv("spark2_5.rope.freq_base_swa", 1e4f32);
+    });
+    let seen = found.iter().map(|a| {
+        let rope = a.rope.as_ref().unwrap();
+        (a.n_head, a.n_head_kv, a.window, rope.n_dims, rope.freq_base)
+    });
+    assert_eq!(seen.collect::<Vec<_>>(), [(4, 2, 16, 24, 1e4), (6, 3, 0, 8, 1e6)]);
+    assert!(found.iter().all(|attention| attention.gate == Gate::OfHeads && attention.key_dim == 32));
+    // Keys of layers with a window need not be there.
+    let alike = attention_of("spark2_5", |file| {
+        file.kv("spark2_5.rope.dimension_count", 8u32).kv("spark2_5.rope.freq_base", 1e6f32);
+    });
+    assert!(alike.iter().map(|a| a.rope.as_ref().unwrap()).all(|r| (r.n_dims, r.freq_base) == (8, 1e6)));
+    let short = error("spark2_5", "attention.sliding_window_pattern", vec![true]);
+    assert!(short.contains("is 1 flags, expected 2"), "{short}");
+    error("spark2_5", "attention.sliding_window", 0u32);
+    error("spark2_5", "attention.key_length", 0u32);
+    error("spark2_5", "attention.value_length", 16u32);
+    error("spark2_5", "rope.dimension_count_swa", 40u32);
+    error("spark2_5", "rope.freq_base_swa", 0f32);
+    assert!(error("spark2_5", "expert_count", 16u32).contains("runs no mixtures of experts"));
+}
+
+#[test]
+fn qwen3vl_has_sections_of_positions() {
+    for bad in [vec![], vec![6i32, 5, 5], vec![0, 0, 0, 0], vec![6, -1, 5, 0]] {
+        let found = error("qwen3vl", "rope.dimension_sections", bad);
+        assert!(found.contains("expected four counts"), "{found}");
+    }
+}
+
+#[test]
+fn granite_may_do_without_rotary_embedding() {
+    let turned = |says: bool| {
+        let found = attentions("granite", |file| {
+            file.kv("granite.rope.scaling.finetuned", says);
+        });
+        found.iter().all(|(rope, _)| rope.is_some())
+    };
+    assert_eq!([true, false].map(turned), [true, false]);
+    assert_eq!(rope("granite", |_| ()).pairs, RopeMode::Norm);
 }
 
 #[test]

@@ -4,6 +4,11 @@ use crate::gguf::Value;
 use crate::model::error::ModelError;
 use crate::model::keys::Keys;
 
+/// End of the keys of layers that see a window, where a file has others for them.
+pub(super) const NEAR: &str = "_swa";
+/// Key of a flag for each layer, or of a period.
+const PATTERN: &str = "attention.sliding_window_pattern";
+
 /// Of each layer, the tokens that a query sees; 0 for all. The file has a flag for each layer, or the layers
 /// from one that sees all of the context to the next, which are `period` where it has neither.
 ///
@@ -15,7 +20,7 @@ pub(super) fn windows(
     window: u32,
     period: u32,
 ) -> Result<Vec<u32>, ModelError> {
-    let (meta, name) = (keys.meta(), "attention.sliding_window_pattern");
+    let (meta, name) = (keys.meta(), PATTERN);
     let windowed: Vec<bool> = match meta.get(&keys.key(name)) {
         Some(Value::Array(_)) => {
             let flags = meta.array_bool(&keys.key(name))?.unwrap_or_default();
@@ -30,4 +35,17 @@ pub(super) fn windows(
         },
     };
     Ok(windowed.into_iter().take(n_layer as usize).map(|near| if near { window } else { 0 }).collect())
+}
+
+/// Windows of an architecture whose files must have one, and a flag for each layer: see [`windows`].
+///
+/// # Errors
+/// The file lacks one of the two, or has fewer flags than layers.
+pub(super) fn flagged(keys: &Keys<'_>, n_layer: u32) -> Result<Vec<u32>, ModelError> {
+    let window = keys.require("attention.sliding_window")?;
+    if !matches!(keys.meta().get(&keys.key(PATTERN)), Some(Value::Array(_))) {
+        return Err(keys.missing(PATTERN));
+    }
+    // With flags there is no period.
+    windows(keys, n_layer, window, 0)
 }

@@ -43,6 +43,10 @@ pub struct Attention {
     pub sinks: bool,
     /// Factor on q.k.
     pub scale: f32,
+    /// Growth of queries with the logarithm of how often the training's context lies before them; 0 for none.
+    pub temperature: f32,
+    /// Bound of the logits q.k; 0 for none.
+    pub softcap: f32,
     /// Tokens that a query sees, itself included; 0 for all.
     pub window: u32,
     /// What a query sees of its own step.
@@ -61,6 +65,8 @@ pub enum Gate {
     /// Sigmoid, as wide as a query; `attn_q` has, head by head, the values of the query and then those of the
     /// gate.
     PerHead,
+    /// Sigmoid, one value for each head: of a matrix of its own.
+    OfHeads,
 }
 
 /// The matrix of queries.
@@ -98,6 +104,8 @@ impl Biases {
     }
 }
 
+/// Queries, keys and values as one tensor, where a file has that.
+const QKV: &str = "attn_qkv.weight";
 const Q: &str = "attn_q.weight";
 const K: &str = "attn_k.weight";
 const V: &str = "attn_v.weight";
@@ -108,6 +116,7 @@ const K_BIAS: &str = "attn_k.bias";
 const V_BIAS: &str = "attn_v.bias";
 const OUTPUT_BIAS: &str = "attn_output.bias";
 const SINKS: &str = "attn_sinks.weight";
+const GATE: &str = "attn_gate.weight";
 
 impl Attention {
     /// Reads the hyper-parameters: causal, without bias, sinks, window or gate, scaled by 1 / sqrt(key_dim),
@@ -123,43 +132,43 @@ impl Attention {
     ) -> Result<Self, ModelError> {
         let n_head = keys.require("attention.head_count")?;
         let n_head_kv = keys.or("attention.head_count_kv", n_head)?;
-        Self::with_heads(keys, n_head_kv, n_embd, n_ctx_train, eps)
+        Self::with_heads(keys, [n_head, n_head_kv], n_embd, n_ctx_train, eps)
     }
 
-    /// As [`read`](Self::read), for a layer with this many heads of keys and values.
+    /// Reads a layer with this many heads of queries, and of keys and values: see [`read`](Self::read).
     ///
     /// # Errors
     /// As there.
     pub(in crate::model) fn with_heads(
         keys: &Keys<'_>,
-        n_head_kv: u32,
+        heads: [u32; 2],
         n_embd: u32,
         n_ctx_train: u32,
         eps: f32,
     ) -> Result<Self, ModelError> {
-        Self::with_widths(keys, "", n_head_kv, n_embd, n_ctx_train, eps)
+        Self::with_widths(keys, "", heads, n_embd, n_ctx_train, eps)
     }
 
-    /// As [`with_heads`](Self::with_heads), with widths under keys that end with `suffix`.
+    /// Reads a layer whose widths are under keys that end with `suffix`, where the file has those: see
+    /// [`with_heads`](Self::with_heads).
     ///
     /// # Errors
     /// As there.
     pub(in crate::model) fn with_widths(
         keys: &Keys<'_>,
         suffix: &str,
-        n_head_kv: u32,
+        [n_head, n_head_kv]: [u32; 2],
         n_embd: u32,
         n_ctx_train: u32,
         eps: f32,
     ) -> Result<Self, ModelError> {
-        let n_head = keys.require("attention.head_count")?;
         if !n_head.is_multiple_of(n_head_kv) {
             return Err(keys.bad("attention.head_count_kv", n_head_kv, "a divisor of the head count"));
         }
         let most = MAX_HEAD.min(LIMIT / n_head);
         let width = |of: &str| {
-            let name = format!("attention.{of}_length{suffix}");
-            let dim = keys.or(&name, n_embd / n_head)?;
+            let [all, name] = ["", suffix].map(|suffix| format!("attention.{of}_length{suffix}"));
+            let dim = keys.or(&name, keys.or(&all, n_embd / n_head)?)?;
             if dim > most {
                 return Err(keys.bad(&name, dim, &format!("at most {most}, for {n_head} heads")));
             }
@@ -178,6 +187,8 @@ impl Attention {
             bias: Biases::default(),
             sinks: false,
             scale: 1.0 / (key_dim as f32).sqrt(),
+            temperature: 0.0,
+            softcap: 0.0,
             window: 0,
             visibility: Visibility::Causal,
             gate: Gate::None,
@@ -191,16 +202,28 @@ impl Attention {
     /// # Errors
     /// They are.
     pub(in crate::model) fn require_whole_heads(&self, keys: &Keys<'_>) -> Result<(), ModelError> {
-        let expected = format!("{}, the width of a head", self.key_dim);
         match &self.rope {
             Some(rope) if rope.n_dims != self.key_dim => {
-                Err(keys.bad("rope.dimension_count", rope.n_dims, &expected))
+                Err(keys.bad("rope.dimension_count", rope.n_dims, &self.width_of_a_head()))
             }
-            _ if self.value_dim != self.key_dim => {
-                Err(keys.bad("attention.value_length", self.value_dim, &expected))
-            }
-            _ => Ok(()),
+            _ => self.require_equal_widths(keys),
         }
+    }
+
+    /// Refuses values of another width than keys.
+    ///
+    /// # Errors
+    /// Values have another width.
+    pub(in crate::model) fn require_equal_widths(&self, keys: &Keys<'_>) -> Result<(), ModelError> {
+        match self.value_dim == self.key_dim {
+            true => Ok(()),
+            false => Err(keys.bad("attention.value_length", self.value_dim, &self.width_of_a_head())),
+        }
+    }
+
+    /// Words for a width that should be that of a head.
+    fn width_of_a_head(&self) -> String {
+        format!("{}, the width of a head", self.key_dim)
     }
 
     /// Its caches.
@@ -213,7 +236,7 @@ impl Attention {
     fn split_queries(&self, g: &mut Graph<'_>, rows: Tensor) -> (Tensor, Option<Tensor>) {
         let (d, h) = (self.key_dim, self.n_head);
         match self.gate {
-            Gate::None => (g.heads(rows, 0, d, h, 4 * d), None),
+            Gate::None | Gate::OfHeads => (g.heads(rows, 0, d, h, 4 * d), None),
             Gate::PerHead => {
                 let q = g.heads(rows, 0, d, h, 8 * d);
                 (q, Some(g.heads(rows, 4 * u64::from(d), d, h, 8 * d)))
@@ -228,12 +251,12 @@ impl Attention {
 
     /// Queries or keys as attention takes them: normed and turned, where there is a norm or a rotary
     /// embedding.
-    fn prepare(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor, norm: &str) {
+    fn prepare(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor, norm: &str, temperature: f32) {
         if let Some(eps) = self.norm {
             g.rms_norm_into(x, &scope.label(norm), eps, x);
         }
         if let Some(rope) = &self.rope {
-            rope.record(g, scope, x);
+            rope.record(g, scope, x, temperature);
         }
     }
 
@@ -241,7 +264,7 @@ impl Attention {
     fn finish_queries(&self, g: &mut Graph<'_>, scope: Scope, rows: Tensor) -> (Tensor, Option<Tensor>) {
         add_bias(g, scope, rows, self.bias.q, Q_BIAS);
         let (q, gate) = self.split_queries(g, rows);
-        self.prepare(g, scope, q, Q_NORM);
+        self.prepare(g, scope, q, Q_NORM, self.temperature);
         (q, gate)
     }
 
@@ -250,7 +273,7 @@ impl Attention {
         add_bias(g, scope, rows[0], self.bias.k, K_BIAS);
         add_bias(g, scope, rows[1], self.bias.v, V_BIAS);
         let [k, v] = self.split_keys(g, rows);
-        self.prepare(g, scope, k, K_NORM);
+        self.prepare(g, scope, k, K_NORM, 0.0);
         if let Some(eps) = self.value_norm {
             g.normalize(v, eps);
         }
@@ -291,13 +314,16 @@ fn add_bias(g: &mut Graph<'_>, scope: Scope, rows: Tensor, present: bool, name: 
 impl Mix for Attention {
     fn weights(&self, plan: &mut WeightPlanner<'_>, scope: Scope) -> Result<(), ModelError> {
         let width = match self.gate {
-            Gate::None => self.key_dim,
+            Gate::None | Gate::OfHeads => self.key_dim,
             Gate::PerHead => 2 * self.key_dim,
         };
         let q = (Q, self.n_head * width);
         let k = (K, self.n_head_kv * self.key_dim);
         let v = (V, self.n_head_kv * self.value_dim);
         match self.queries {
+            Queries::WithKeys if plan.has(scope, QKV) => {
+                plan.split(scope, "qkv", self.n_embd, QKV, &[q.1, k.1, v.1])?;
+            }
             Queries::WithKeys => plan.project(scope, "qkv", self.n_embd, &[q, k, v])?,
             Queries::Apart => {
                 plan.add(scope, q.0, &[self.n_embd, q.1], Form::Tiled)?;
@@ -328,6 +354,9 @@ impl Mix for Attention {
         if self.sinks {
             plan.add(scope, SINKS, &[self.n_head], Form::Plain)?;
         }
+        if self.gate == Gate::OfHeads {
+            plan.add(scope, GATE, &[self.n_embd, self.n_head], Form::Tiled)?;
+        }
         plan.add(scope, "attn_output.weight", &[self.n_head * self.value_dim, self.n_embd], Form::Tiled)
     }
 
@@ -354,7 +383,7 @@ impl Mix for Attention {
             scale: self.scale,
             visibility: self.visibility.wire(),
             window: self.window,
-            softcap: 0.0,
+            softcap: self.softcap,
             max_bias: 0.0,
         };
         let sinks = self.sinks.then(|| scope.label(SINKS));
@@ -362,6 +391,12 @@ impl Mix for Attention {
         if let Some(gate) = gate {
             g.apply(Op::Sigmoid, gate);
             g.update(Op::Mul, y, gate);
+        }
+        if self.gate == Gate::OfHeads {
+            let gates = g.linear(a, &scope.label(GATE));
+            g.apply(Op::Sigmoid, gates);
+            let gates = g.heads(gates, 0, 1, self.n_head, 4);
+            g.update(Op::Mul, y, gates);
         }
         let y = g.joined(y);
         let y = g.linear(y, &scope.label("attn_output.weight"));

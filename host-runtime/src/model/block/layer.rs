@@ -24,6 +24,8 @@ pub struct Layer<M = Mixer> {
     pub mixer: M,
     /// What works on each token by itself.
     pub mlp: FeedForward,
+    /// Factor on what mixer and MLP add to the stream.
+    pub residual_scale: f32,
 }
 
 /// The RMS norms of a layer: names of their weights, which differ between architectures.
@@ -51,6 +53,19 @@ impl Norms {
             after_mlp: None,
             eps,
         }
+    }
+}
+
+impl<M> Layer<M> {
+    /// A layer with the usual norms, which add `eps` to the mean of squares, and no factor on what it adds.
+    pub fn new(n_embd: u32, eps: f32, mixer: M, mlp: impl Into<FeedForward>) -> Self {
+        Self { n_embd, norms: Norms::usual(eps), mixer, mlp: mlp.into(), residual_scale: 1.0 }
+    }
+
+    /// This layer with another mixer.
+    pub fn with_mixer<N>(&self, mixer: N) -> Layer<N> {
+        let Self { n_embd, norms, ref mlp, residual_scale, mixer: _ } = *self;
+        Layer { n_embd, norms, mixer, mlp: mlp.clone(), residual_scale }
     }
 }
 
@@ -85,16 +100,22 @@ impl<M: Mix> Layer<M> {
         let Norms { before_mixer, after_mixer, before_mlp, after_mlp, eps } = self.norms;
         let a = g.rms_norm(x, &scope.label(before_mixer), eps);
         let y = self.mixer.record(g, scope, a);
-        if let Some(norm) = after_mixer {
-            g.rms_norm_into(y, &scope.label(norm), eps, y);
-        }
+        self.finish_branch(g, scope, y, after_mixer);
         g.rec.op(Op::Add, &[x, y], stream);
         let a = g.rms_norm(stream, &scope.label(before_mlp), eps);
         let y = self.mlp.record(g, scope, a);
-        if let Some(norm) = after_mlp {
-            g.rms_norm_into(y, &scope.label(norm), eps, y);
-        }
+        self.finish_branch(g, scope, y, after_mlp);
         [stream, y]
+    }
+
+    /// Makes of y{n_embd,t}, which mixer or MLP gave, what is added to the stream, in place.
+    fn finish_branch(&self, g: &mut Graph<'_>, scope: Scope, y: Tensor, norm: Option<&str>) {
+        if let Some(norm) = norm {
+            g.rms_norm_into(y, &scope.label(norm), self.norms.eps, y);
+        }
+        if self.residual_scale != 1.0 {
+            g.scale(y, self.residual_scale);
+        }
     }
 }
 
@@ -108,7 +129,7 @@ mod tests {
     use super::*;
     use crate::gguf::writer::GgufWriter;
     use crate::gguf::{GgmlType, Gguf};
-    use crate::model::block::{Activation, Mlp};
+    use crate::model::block::Mlp;
     use crate::model::cache_types::CacheTypes;
     use crate::model::graph::{Buffers, Context, Tapes};
     use crate::model::io::{IoLayout, Widths};
@@ -163,9 +184,10 @@ mod tests {
     }
 
     /// The weights that the ops of a layer read or follow, in order.
-    fn sites(gguf: &Gguf, norms: Norms) -> Vec<String> {
-        let mlp = Mlp { n_embd: WIDTH, n_ff: WIDTH, activation: Activation::Silu }.into();
-        let layer = Layer { n_embd: WIDTH, norms, mixer: Plain, mlp };
+    fn sites(gguf: &Gguf, change: impl FnOnce(&mut Layer<Plain>)) -> Vec<String> {
+        let mlp = Mlp::new(WIDTH, WIDTH);
+        let mut layer = Layer::new(WIDTH, 1e-6, Plain, mlp);
+        change(&mut layer);
         let (scope, id) = (Scope::TARGET.layer(0), BufferId(0));
         let mut plan = WeightPlanner::new(gguf);
         layer.weights(&mut plan, scope).unwrap();
@@ -188,9 +210,10 @@ mod tests {
     fn norms_after_mixer_and_mlp_are_those_of_what_they_add() {
         let dir = tempfile::tempdir().unwrap();
         let gguf = file(&dir.path().join("layer.gguf"));
-        let usual = Norms::usual(1e-6);
-        let both = Norms { after_mixer: Some(AFTER[0]), after_mlp: Some(AFTER[1]), ..usual };
-        let (plain, normed) = (sites(&gguf, usual), sites(&gguf, both));
+        let both = |layer: &mut Layer<Plain>| {
+            [layer.norms.after_mixer, layer.norms.after_mlp] = AFTER.map(Some);
+        };
+        let (plain, normed) = (sites(&gguf, |_| ()), sites(&gguf, both));
         assert_eq!(plain.len() + 2, normed.len());
         let norm = |name: &str| format!("RMS_NORM with blk.0.{name}");
         let at = |name: &str| normed.iter().position(|site| *site == norm(name)).unwrap();
@@ -198,5 +221,15 @@ mod tests {
         assert_eq!(normed[at(AFTER[0]) + 1], format!("ADD after blk.0.{}", AFTER[0]));
         assert_eq!(normed[at(AFTER[1]) - 1], "MUL_MAT with blk.0.ffn_down.weight");
         assert!(plain.iter().all(|site| !site.contains("post_")), "{plain:?}");
+        // What is scaled is what the stream gets, norm included.
+        let scaled = sites(&gguf, |layer| {
+            both(layer);
+            layer.residual_scale = 0.25;
+        });
+        assert_eq!(scaled.len(), normed.len() + 2);
+        for name in AFTER {
+            let at = scaled.iter().position(|site| *site == norm(name)).unwrap();
+            assert_eq!(scaled[at + 1], format!("SCALE after blk.0.{name}"));
+        }
     }
 }

@@ -19,6 +19,8 @@ pub struct Mlp {
     pub n_ff: u32,
     /// The function of the gate.
     pub activation: Activation,
+    /// Whether the file has gate and up as one tensor, called up, with the gate's rows first.
+    pub fused: bool,
 }
 
 /// What an MLP's gate goes through.
@@ -45,12 +47,17 @@ impl Activation {
 }
 
 impl Mlp {
-    /// Reads the hyper-parameters, with SiLU.
+    /// An MLP with SiLU, whose gate and up are tensors of their own.
+    pub const fn new(n_embd: u32, n_ff: u32) -> Self {
+        Self { n_embd, n_ff, activation: Activation::Silu, fused: false }
+    }
+
+    /// Reads the hyper-parameters, as [`new`](Self::new) has them.
     ///
     /// # Errors
     /// A key is missing or out of range.
     pub(in crate::model) fn read(keys: &Keys<'_>, n_embd: u32) -> Result<Self, ModelError> {
-        Ok(Self { n_embd, n_ff: keys.require("feed_forward_length")?, activation: Activation::Silu })
+        Ok(Self::new(n_embd, keys.require("feed_forward_length")?))
     }
 
     /// Plans the weights: matrices whose names end with `suffix`, which is empty for those of a layer's own
@@ -65,7 +72,11 @@ impl Mlp {
         suffix: &str,
     ) -> Result<(), ModelError> {
         let [gate, up, down] = ["gate", "up", "down"].map(|name| matrix(name, suffix));
-        plan.project(scope, &input(suffix), self.n_embd, &[(&gate, self.n_ff), (&up, self.n_ff)])?;
+        if self.fused {
+            plan.split(scope, &input(suffix), self.n_embd, &up, &[self.n_ff; 2])?;
+        } else {
+            plan.project(scope, &input(suffix), self.n_embd, &[(&gate, self.n_ff), (&up, self.n_ff)])?;
+        }
         plan.add(scope, &down, &[self.n_ff, self.n_embd], Form::Tiled)
     }
 

@@ -27,5 +27,5 @@ pub use mlp::{Activation, Mlp};
 pub use moe::{Moe, Router};
 pub use per_layer::PerLayer;
 pub(in crate::model) use previous::Previous;
-pub use rope::Rope;
+pub use rope::{Factors, Rope};
 pub use short_conv::ShortConv;

@@ -1,10 +1,10 @@
 //! HAP: votes for power, mappings.
 
-use std::ffi::{c_long, c_void};
+use std::ffi::{CStr, c_char, c_long, c_void};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use hexflash_fastrpc::aee;
+use hexflash_fastrpc::{aee, report};
 
 use crate::plan;
 use crate::state::{CONFIG, planned, violation};
@@ -72,6 +72,46 @@ pub(crate) unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mu
     0
 }
 
+/// Lets the corners of a vote for the bus reach the protected ones, from v79 on.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sysmon_set_dcvs_v3_protected_bus_corners(
+    request: *mut [u8; 120],
+    on: u32,
+) -> i32 {
+    plan!("dsp.sysmon_set_dcvs_v3_protected_bus_corners");
+    // SAFETY: `request` is valid for reading 120 bytes, as the interface asks of its callers.
+    if unsafe { request.read() }[0] != 12 || on != 1 {
+        violation("protected bus corners were asked for in something that is no vote for clocks");
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
+    0
+}
+
+/// The DSP's log. (The real one takes any number of arguments; ours are the format and one text, which are
+/// passed in the same way.)
+#[unsafe(no_mangle)]
+unsafe extern "C" fn HAP_debug_v2(
+    _level: i32,
+    _file: *const c_char,
+    _line: i32,
+    format: *const c_char,
+    text: *const c_char,
+) {
+    // SAFETY: both are texts that end with 0, as the interface asks of its callers.
+    let (format, text) = unsafe { (CStr::from_ptr(format), CStr::from_ptr(text)) };
+    log(format, text);
+}
+
+/// Takes a line of the DSP's log.
+pub(crate) fn log(format: &CStr, text: &CStr) {
+    if format != c"%s" {
+        violation(&format!("a line of the log has the format {format:?}"));
+    }
+    if let Some(file) = CONFIG.file("log") {
+        report::violation(Some(&file), &text.to_string_lossy());
+    }
+}
+
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn HAP_mmap2(
     address: *mut c_void,
@@ -115,11 +155,14 @@ pub(crate) extern "C" fn HAP_munmap(address: *mut c_void, bytes: i32) -> i32 {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn qurt_mem_cache_clean(address: usize, bytes: usize, op: u32, kind: u32) -> i32 {
-    if op > 2 || kind != 1 {
-        return aee::on_dsp(aee::BAD_PARAMETER);
-    }
     let forget = CONFIG.text("forget");
-    views::clean(address, bytes, op != 1 && forget != Some("flush"), op != 0 && forget != Some("invalidate"));
+    let (flush, invalidate) = (op != 1 && forget != Some("flush"), op != 0 && forget != Some("invalidate"));
+    match op {
+        0..=2 if kind == 1 => views::clean(address, bytes, flush, invalidate),
+        // All that the caches hold.
+        4 if kind == 1 && address == 0 && bytes == 0 => views::clean_all(flush, invalidate),
+        _ => return aee::on_dsp(aee::BAD_PARAMETER),
+    }
     0
 }
 

@@ -98,7 +98,15 @@ fn invoke(words: &mut Cursor) -> io::Result<(i32, Words)> {
     for _ in 0..scalars >> 4 & 0xf {
         handles.push(words.number()?);
     }
+    const RUN: u32 = 5;
+    let is_message = scalars >> 24 & 0x1f == RUN;
+    if is_message {
+        queue::after_reading();
+    }
     let code = call(handle, scalars, &mut buffers, &mut handles);
+    if is_message {
+        queue::before_answering();
+    }
     if code != 0 && (code as u32) < aee::DSP_OFFSET {
         violation(&format!("method {} gave {code:#x}: codes of a DSP have an offset", scalars >> 24));
     }

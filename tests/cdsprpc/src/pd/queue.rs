@@ -1,11 +1,13 @@
-//! `dspqueue_*` of the DSP, with the cache maintenance that packets ask for; and the end of the process where
-//! it is planned.
+//! `dspqueue_*` of the DSP, and the end of the process where it is planned.
+//!
+//! Packets name no memory: what firmware would do to its caches is not known, and nothing here does it.
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hexflash_fastrpc::aee;
@@ -14,20 +16,17 @@ use hexflash_fastrpc::queue::{Buffer, Memory, Packet, Ring, Stuck};
 use rustix::process::Signal;
 
 use crate::state::{CONFIG, HOST, planned, violation};
-use crate::{views, vtcm};
+use crate::vtcm;
 
 /// Longest sleep: room may have come just before it.
 const LOOK: Duration = Duration::from_millis(10);
-const FLUSH_SENDER: u32 = 0x10;
-const INVALIDATE_SENDER: u32 = 0x20;
-const FLUSH_RECIPIENT: u32 = 0x40;
-const INVALIDATE_RECIPIENT: u32 = 0x80;
-
 /// A queue that the host told of.
 pub(crate) struct Announced {
     id: u64,
     memory: Memory,
     imported: AtomicBool,
+    /// Whether callbacks announce packets, so that no call may wait for one.
+    announced: AtomicBool,
     _mapped: Mapped,
 }
 
@@ -43,7 +42,8 @@ pub(crate) fn announce(id: u64, fd: i32, bytes: usize) -> io::Result<()> {
     // SAFETY: `mapped` is the queue's memory, of the size that the host has announced, at the start of a
     // page; `Announced` keeps it as long as `memory`.
     let memory = unsafe { Memory::new(mapped.base()) };
-    queues().push(Arc::new(Announced { id, memory, imported: AtomicBool::new(false), _mapped: mapped }));
+    let (imported, announced) = (AtomicBool::new(false), AtomicBool::new(false));
+    queues().push(Arc::new(Announced { id, memory, imported, announced, _mapped: mapped }));
     Ok(())
 }
 
@@ -61,10 +61,13 @@ pub(crate) fn check_end() {
     }
 }
 
-/// Opens a queue, or gives the code.
-pub(crate) fn import(id: u64) -> Result<Arc<Announced>, i32> {
+/// Opens a queue, with callbacks or without, or gives the code.
+pub(crate) fn import(id: u64, callbacks: bool) -> Result<Arc<Announced>, i32> {
     if let Some(code) = planned("dsp.dspqueue_import") {
         return Err(code);
+    }
+    if !callbacks && CONFIG.number("callbacks") == Some(1) {
+        return Err(aee::on_dsp(aee::BAD_PARAMETER));
     }
     let Some(queue) = queues().iter().find(|queue| queue.id == id).cloned() else {
         return Err(aee::on_dsp(aee::BAD_PARAMETER));
@@ -72,28 +75,50 @@ pub(crate) fn import(id: u64) -> Result<Arc<Announced>, i32> {
     if queue.imported.swap(true, Ordering::SeqCst) {
         return Err(aee::on_dsp(aee::ALREADY));
     }
+    queue.announced.store(callbacks, Ordering::SeqCst);
     Ok(queue)
 }
+
+/// A function that is told of packets, or of an error: the queue, a code, and what the importer gave.
+type Callback = unsafe extern "C" fn(*const c_void, i32, *mut c_void);
+
+/// The thread that calls back, and the queue that it does so for. (One queue per process.)
+static CALLER: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dspqueue_import(
     id: u64,
-    packet: *const c_void,
-    error: *const c_void,
-    _context: *mut c_void,
+    packet: Option<Callback>,
+    error: Option<Callback>,
+    context: *mut c_void,
     out: *mut *const c_void,
 ) -> i32 {
-    if !packet.is_null() || !error.is_null() {
-        return aee::on_dsp(aee::UNSUPPORTED);
+    if packet.is_some() != error.is_some() {
+        return aee::on_dsp(aee::BAD_PARAMETER);
     }
-    match import(id) {
-        Ok(queue) => {
-            // SAFETY: `out` is valid for writing, as the interface asks of its callers.
-            unsafe { out.write(Arc::into_raw(queue).cast()) };
-            0
-        }
-        Err(code) => code,
+    let queue = match import(id, packet.is_some()) {
+        Ok(queue) => queue,
+        Err(code) => return code,
+    };
+    if let Some(packet) = packet {
+        let (told, context) = (Arc::clone(&queue), context.expose_provenance());
+        let thread = std::thread::spawn(move || {
+            let handle = Arc::as_ptr(&told).cast::<c_void>();
+            let mut seen = told.written();
+            // The importer may have come too late for a callback.
+            let mut is_there = !told.is_empty();
+            while is_there || told.wait_for_packet(&mut seen) {
+                is_there = false;
+                // SAFETY: the importer allows the function to be called so, on any thread, until it closes
+                // the queue, which waits for this thread.
+                unsafe { packet(handle, 0, std::ptr::with_exposed_provenance_mut(context)) };
+            }
+        });
+        *CALLER.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
+    // SAFETY: `out` is valid for writing, as the interface asks of its callers.
+    unsafe { out.write(Arc::into_raw(queue).cast()) };
+    0
 }
 
 #[unsafe(no_mangle)]
@@ -102,6 +127,9 @@ unsafe extern "C" fn dspqueue_close(queue: *const c_void) -> i32 {
     // asks of its callers.
     let queue = unsafe { Arc::from_raw(queue.cast::<Announced>()) };
     queue.close();
+    if let Some(caller) = CALLER.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let _ = caller.join();
+    }
     0
 }
 
@@ -123,8 +151,8 @@ fn end(signal: Signal) -> ! {
     }
 }
 
-/// What is planned for the message that was just read.
-fn after_reading() {
+/// Does what is planned for the message that was just read, or has come by a call.
+pub(crate) fn after_reading() {
     let number = READ.fetch_add(1, Ordering::SeqCst) + 1;
     let planned = |key| CONFIG.number(key) == Some(number);
     if planned("crash") || planned("crash-every") {
@@ -168,22 +196,76 @@ fn until<T>(
     }
 }
 
+/// Code that a read gives where there is nothing: usually one without the DSP's offset.
+fn idle(usual: i32) -> i32 {
+    CONFIG.code("idle").unwrap_or(usual)
+}
+
+/// An answer leaves.
+pub(crate) fn before_answering() {
+    if CONFIG.number("crash-answer") == Some(ANSWERED.fetch_add(1, Ordering::SeqCst) + 1) {
+        end_process();
+    }
+}
+
 impl Announced {
-    /// The next packet, or the code.
-    pub(crate) fn receive(&self, max_buffers: u32, max_message: u32, timeout_us: u32) -> Result<Packet, i32> {
-        if let Some(code) = planned("dsp.dspqueue_read") {
+    /// The queue's requests, unless the DSP is one that does not see them.
+    fn requests(&self) -> Option<Ring> {
+        (CONFIG.number("silent") != Some(1)).then(|| self.memory.ring(false))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.requests().is_none_or(|ring| ring.is_empty())
+    }
+
+    /// Packets that were written, as a number that wraps.
+    pub(crate) fn written(&self) -> u32 {
+        self.memory.ring(false).written()
+    }
+
+    /// Waits until more packets were written than were `seen`; `false` when the queue is closed.
+    pub(crate) fn wait_for_packet(&self, seen: &mut u32) -> bool {
+        while self.imported.load(Ordering::SeqCst) {
+            let written = self.written();
+            if written != *seen && !self.is_empty() {
+                *seen = written;
+                return true;
+            }
+            self.memory.ring(false).wait(true, LOOK, || self.written() == *seen);
+        }
+        false
+    }
+
+    /// Waits for a packet: 0, or the code.
+    pub(crate) fn peek(&self, timeout_us: u32) -> i32 {
+        if let Some(code) = planned("dsp.dspqueue_peek") {
+            return code;
+        }
+        if self.announced.load(Ordering::SeqCst) {
+            violation("a call waits for packets that callbacks announce");
+            return aee::on_dsp(aee::BAD_STATE);
+        }
+        let there = || if self.is_empty() { Err(Stuck::WouldBlock) } else { Ok(()) };
+        match until(timeout_us, self.memory.ring(false), true, there) {
+            Ok(()) => 0,
+            Err(_) => idle(aee::on_dsp(aee::EXPIRED)),
+        }
+    }
+
+    /// The next packet, if there is one, or the code.
+    pub(crate) fn receive(&self, max_buffers: u32, max_message: u32) -> Result<Packet, i32> {
+        if let Some(code) = planned("dsp.dspqueue_read_noblock") {
             return Err(code);
         }
-        let ring = self.memory.ring(false);
-        let packet = until(timeout_us, ring, true, || ring.receive(max_buffers, max_message))
-            .map_err(|code| aee::on_dsp(code.unwrap_or(aee::BAD_ITEM)))?;
-        for b in &packet.buffers {
-            let flags = b.flags;
-            let forget = CONFIG.text("forget") == Some("invalidate");
-            views::clean_fd(b, flags & FLUSH_RECIPIENT != 0, flags & INVALIDATE_RECIPIENT != 0 && !forget);
+        let Some(ring) = self.requests() else { return Err(idle(aee::WOULD_BLOCK)) };
+        match ring.receive(max_buffers, max_message) {
+            Ok(packet) => {
+                after_reading();
+                Ok(packet)
+            }
+            Err(Stuck::WouldBlock) => Err(idle(aee::WOULD_BLOCK)),
+            Err(Stuck::Bad) => Err(aee::on_dsp(aee::BAD_ITEM)),
         }
-        after_reading();
-        Ok(packet)
     }
 
     /// Sends a packet, or gives the code.
@@ -191,13 +273,10 @@ impl Announced {
         if let Some(code) = planned("dsp.dspqueue_write") {
             return Err(code);
         }
-        if CONFIG.number("crash-answer") == Some(ANSWERED.fetch_add(1, Ordering::SeqCst) + 1) {
-            end_process();
+        before_answering();
+        if !packet.buffers.is_empty() {
+            return Err(aee::on_dsp(aee::NO_SUCH_MAP));
         }
-        for b in &packet.buffers {
-            views::clean_fd(b, b.flags & FLUSH_SENDER != 0, b.flags & INVALIDATE_SENDER != 0);
-        }
-        views::check_answer(packet.buffers.iter().filter(|b| b.flags & INVALIDATE_RECIPIENT != 0));
         let ring = self.memory.ring(true);
         until(timeout_us, ring, false, || ring.send(packet))
             .map_err(|code| aee::on_dsp(code.unwrap_or(aee::BAD_PARAMETER)))
@@ -210,7 +289,29 @@ impl Announced {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dspqueue_read(
+unsafe extern "C" fn dspqueue_peek(
+    queue: *const c_void,
+    flags: *mut u32,
+    n: *mut u32,
+    bytes: *mut u32,
+    timeout_us: u32,
+) -> i32 {
+    // SAFETY: `dspqueue_import` made `queue`, which was not closed, as the interface asks of its callers.
+    let code = unsafe { &*queue.cast::<Announced>() }.peek(timeout_us);
+    if code == 0 {
+        // SAFETY: the addresses are valid for writing, as the interface asks of its callers. (hexflash looks
+        // at none of the three.)
+        unsafe {
+            flags.write(0);
+            n.write(0);
+            bytes.write(0);
+        }
+    }
+    code
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dspqueue_read_noblock(
     queue: *const c_void,
     flags: *mut u32,
     max_buffers: u32,
@@ -219,10 +320,9 @@ unsafe extern "C" fn dspqueue_read(
     max_message: u32,
     bytes: *mut u32,
     message: *mut u8,
-    timeout_us: u32,
 ) -> i32 {
     // SAFETY: `dspqueue_import` made `queue`, which was not closed, as the interface asks of its callers.
-    match unsafe { &*queue.cast::<Announced>() }.receive(max_buffers, max_message, timeout_us) {
+    match unsafe { &*queue.cast::<Announced>() }.receive(max_buffers, max_message) {
         Ok(packet) => {
             // SAFETY: the pointers are valid for writing, buffers and message as far as their limits say, as
             // the interface asks of its callers, and `receive` gives no packet that exceeds these.

@@ -39,6 +39,9 @@ pub(crate) type Stack = (usize, usize);
 static THREADS: LazyLock<Mutex<(u32, HashMap<u32, Thread>)>> =
     LazyLock::new(|| Mutex::new((0x100, HashMap::new())));
 
+/// The priority of the threads that FastRPC calls on.
+pub(crate) const FASTRPC_PRIORITY: u32 = 192;
+
 struct Argument(*mut c_void);
 // SAFETY: the creator promises that the entry may run elsewhere with it.
 unsafe impl Send for Argument {}
@@ -54,7 +57,8 @@ pub(crate) fn create(
         return Err(code);
     }
     let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
-    if stack.0 == 0 || !stack.0.is_multiple_of(8) || stack.1 < 4096 || priority == 0 {
+    let above_fastrpc = (1..FASTRPC_PRIORITY).contains(&u32::from(priority));
+    if stack.0 == 0 || !stack.0.is_multiple_of(8) || stack.1 < 4096 || !above_fastrpc {
         return Err(aee::on_dsp(aee::BAD_PARAMETER));
     }
     let meets = |other: &Thread| stack.0 < other.stack.0 + other.stack.1 && other.stack.0 < stack.0 + stack.1;
@@ -184,6 +188,54 @@ pub(crate) extern "C" fn qurt_hvx_unlock() -> i32 {
     }
     UNITS.fetch_sub(1, Ordering::SeqCst);
     0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn qurt_thread_get_id() -> u32 {
+    1
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn qurt_thread_get_priority(_id: u32) -> i32 {
+    plan!("dsp.qurt_thread_get_priority");
+    FASTRPC_PRIORITY as i32
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn qurt_sleep(us: u64) {
+    std::thread::sleep(Duration::from_micros(us));
+}
+
+/// Whether the image that is played lacks a function that libraries can do without.
+pub(crate) fn is_missing(name: &str) -> bool {
+    CONFIG.lists("without", name)
+}
+
+/// The address of a function that images may lack, or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn hexflash_standin_weak(name: *const c_char) -> *const c_void {
+    // SAFETY: the name ends with 0, as the skel's contract has it.
+    let name = unsafe { std::ffi::CStr::from_ptr(name) }.to_str().unwrap_or_default();
+    if is_missing(name) {
+        return std::ptr::null();
+    }
+    macro_rules! function {
+        ($($symbol:ident)+) => {{
+            unsafe extern "C" {
+                $(safe fn $symbol();)+
+            }
+            match name {
+                $(stringify!($symbol) => $symbol as *const c_void,)+
+                _ => std::ptr::null(),
+            }
+        }};
+    }
+    function! {
+        HAP_debug_v2 HAP_mmap HAP_mmap2 HAP_munmap HAP_munmap2 compute_resource_attr_init_v2
+        compute_resource_attr_set_hmx_param compute_resource_hmx_lock compute_resource_hmx_unlock
+        compute_resource_update_priority qurt_hvx_lock qurt_hvx_unlock
+        sysmon_set_dcvs_v3_protected_bus_corners
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -1,10 +1,7 @@
 //! What the DSP sees of the host's memory: a copy of its own, as if all of it lay in the caches, which is
-//! brought up to date and written back only where the skel says so. What goes wrong between the two is
-//! reported:
-//!
-//! * bytes that the CPU wrote are still old here when the answer to the message leaves,
-//! * bytes that the DSP wrote for the CPU to read are not written back by then,
-//! * dropping lines loses what the DSP wrote, or writing them back overwrites what the CPU wrote.
+//! brought up to date and written back only where the skel says so: who forgets that computes with old bytes,
+//! or the host reads them. What one side loses by the other is reported: dropping lines loses what the DSP
+//! wrote, or writing them back overwrites what the CPU wrote.
 //!
 //! To tell who wrote what, each view keeps the bytes as they were when both sides last agreed.
 
@@ -15,7 +12,6 @@ use std::sync::{Mutex, PoisonError};
 
 use hexflash_fastrpc::aee;
 use hexflash_fastrpc::memory::{Mapped, nameless};
-use hexflash_fastrpc::queue::Buffer;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::guest;
@@ -174,21 +170,16 @@ impl View {
         }
     }
 
-    /// The first byte where the CPU's (or the DSP's) differs from what was agreed.
-    fn differs(&self, range: std::ops::Range<usize>, dsp: bool) -> Option<usize> {
-        let agreed = &self.agreed.as_ref()?[range.clone()];
-        let base = if dsp {
-            std::ptr::with_exposed_provenance::<u8>(self.base)
-        } else {
-            self.memory.base().as_ptr().cast_const()
-        };
-        // SAFETY: `range` lies inside the view and the memory, both of `self.bytes` bytes. No kernel runs and
-        // the host waits while lines are looked at; if the host should write, the bytes are plain data.
-        let bytes = unsafe { std::slice::from_raw_parts(base.add(range.start), range.len()) };
+    /// The first byte that the DSP wrote and that was not written back.
+    fn dirty(&self) -> Option<usize> {
+        let agreed = self.agreed.as_ref()?;
+        let view = std::ptr::with_exposed_provenance::<u8>(self.base);
+        // SAFETY: the view has `self.bytes` bytes, as `agreed` has, and no kernel runs while it is looked at.
+        let bytes = unsafe { std::slice::from_raw_parts(view, self.bytes) };
         if bytes == agreed {
             return None;
         }
-        bytes.iter().zip(agreed).position(|(a, b)| a != b).map(|at| range.start + at)
+        bytes.iter().zip(agreed).position(|(a, b)| a != b)
     }
 }
 
@@ -254,7 +245,7 @@ pub(crate) fn unmap(base: usize, bytes: usize) -> i32 {
 
 impl Views {
     fn free_low_after(&mut self, view: &View) {
-        if let Some(at) = view.differs(0..view.bytes, true) {
+        if let Some(at) = view.dirty() {
             violation(&format!(
                 "fd {} was unmapped with bytes at {at:#x} that were not written back",
                 view.fd
@@ -281,31 +272,10 @@ pub(crate) fn clean(address: usize, bytes: usize, flush: bool, invalidate: bool)
     }
 }
 
-/// Cache maintenance that a packet asks for.
-pub(crate) fn clean_fd(buffer: &Buffer, flush: bool, invalidate: bool) {
-    let mut views = views();
-    // Memory that the DSP has not mapped yet is not in its caches.
-    if let Some(view) = views.views.iter_mut().find(|view| view.fd == buffer.fd as i32) {
-        let start = (buffer.offset as usize).min(view.bytes);
-        let bytes = (buffer.size as usize).min(view.bytes - start);
-        view.clean(start, bytes, flush, invalidate);
-    }
-}
-
-/// An answer leaves; the CPU will read these buffers.
-pub(crate) fn check_answer<'b>(buffers: impl Iterator<Item = &'b Buffer>) {
-    let views = views();
-    for view in &views.views {
-        if let Some(at) = view.differs(0..view.bytes, false) {
-            violation(&format!("fd {}: the CPU wrote at {at:#x}, and the DSP still has old bytes", view.fd));
-        }
-    }
-    for b in buffers {
-        let Some(view) = views.views.iter().find(|view| view.fd == b.fd as i32) else { continue };
-        let (start, end) = (b.offset as usize, b.offset as usize + b.size as usize);
-        if let Some(at) = view.differs(start.min(view.bytes)..end.min(view.bytes), true) {
-            violation(&format!("fd {}: the DSP wrote at {at:#x} and did not write it back", view.fd));
-        }
+/// Cache maintenance of all that is mapped.
+pub(crate) fn clean_all(flush: bool, invalidate: bool) {
+    for view in &mut views().views {
+        view.clean(0, view.bytes, flush, invalidate);
     }
 }
 

@@ -9,6 +9,7 @@ use hexflash_fastrpc::aee;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
 use crate::plan;
+use crate::qurt::FASTRPC_PRIORITY;
 use crate::state::{CONFIG, planned, violation};
 use crate::{guest, hap, views};
 
@@ -68,6 +69,24 @@ pub(crate) unsafe extern "C" fn compute_resource_attr_init(attributes: *mut Attr
     // its callers.
     unsafe { attributes.write(fresh) };
     0
+}
+
+/// Prepares attributes for a caller that says how many bytes it has.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn compute_resource_attr_init_v2(
+    attributes: *mut Attributes,
+    bytes: u32,
+    version: u32,
+) -> i32 {
+    plan!("dsp.compute_resource_attr_init_v2");
+    if (bytes, version) != (160, 0x300) {
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
+    // SAFETY: `attributes` is valid for writing `bytes` bytes, as the interface asks of its callers.
+    unsafe {
+        attributes.cast::<u8>().write_bytes(0, bytes as usize);
+        compute_resource_attr_init(attributes)
+    }
 }
 
 /// # Safety
@@ -258,6 +277,18 @@ pub(crate) extern "C" fn compute_resource_acquire_cached(context: u32, _timeout_
     };
     protect(grant.base, grant.bytes, true);
     grant.held = true;
+    0
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn compute_resource_update_priority(context: u32, priority: u32) -> i32 {
+    plan!("dsp.compute_resource_update_priority");
+    if context != CONTEXT || !is_held() || priority != FASTRPC_PRIORITY {
+        violation(&format!(
+            "the priority {priority} was set for a scratchpad that is not held, or is not FastRPC's"
+        ));
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
     0
 }
 

@@ -14,7 +14,7 @@ use hexflash::speculation::{DraftLength, DraftSource, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 
-use cdsprpc::standin::{StandIn, model};
+use cdsprpc::standin::{StandIn, model, sending};
 
 /// What is generated, and how.
 pub(crate) struct Setting {
@@ -105,6 +105,11 @@ fn messages(standin: &mut StandIn, setting: &Setting) -> (u64, u64) {
     (sent(standin) - prompt as u64, all)
 }
 
+/// A message that cannot be sent: the process is gone.
+fn lost() -> String {
+    format!("{}=0x68@", sending())
+}
+
 /// Loses the device at every `step`th message of a run, by `how`, which the message's number completes.
 fn at_messages(setting: &Setting, how: &str, step: usize) {
     let mut standin = (setting.standin)();
@@ -164,7 +169,7 @@ fn a_crash_where_weights_come_from_a_cache() {
     let dir = tempfile::tempdir().unwrap();
     let cache = CachePolicy::Dir(dir.path().to_owned());
     let setting = Setting { cache, sessions: 2, ..Setting::new(true, None, 12) };
-    at_messages(&setting, "dspqueue_write=0x68@", 11);
+    at_messages(&setting, &lost(), 11);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "of both models");
 }
 
@@ -172,8 +177,8 @@ fn a_crash_where_weights_come_from_a_cache() {
 #[test]
 fn a_crash_of_one_of_two_sessions() {
     let two = |draft, tokens| Setting { sessions: 2, ..Setting::new(draft, None, tokens) };
-    at_messages(&two(true, 40), "dspqueue_write=0x68@", 5);
-    at_messages(&two(false, 16), "dspqueue_write=0x68@", 9);
+    at_messages(&two(true, 40), &lost(), 5);
+    at_messages(&two(false, 16), &lost(), 9);
     // The processes count their own messages: about half of them each.
     let (mut standin, setting) = (StandIn::new(""), two(false, 64));
     let (loaded, all) = messages(&mut standin, &setting);
@@ -195,9 +200,9 @@ fn a_crash_while_sampling() {
 /// The loss shows when the host sends, and not when it waits: what it has read before still counts.
 #[test]
 fn a_message_that_cannot_be_sent_is_a_loss_too() {
-    at_messages(&Setting::new(true, None, 40), "dspqueue_write=0x68@", 1);
-    at_messages(&Setting::new(true, Some(3), 16), "dspqueue_write=0x68@", 5);
-    at_messages(&Setting::new(false, None, 16), "dspqueue_write=0x68@", 5);
+    at_messages(&Setting::new(true, None, 40), &lost(), 1);
+    at_messages(&Setting::new(true, Some(3), 16), &lost(), 5);
+    at_messages(&Setting::new(false, None, 16), &lost(), 5);
 }
 
 #[test]

@@ -100,8 +100,6 @@ fn breaches_are_found_and_named() {
     for (config, words, place) in [
         ("forget=lock", "a vector packet of a thread without a vector context", "hexflash_dsp::kernels::"),
         ("forget=wait", "a thread went to sleep with DMA under way", "hexflash_image::skel::session::worker"),
-        ("forget=flush", "the DSP wrote at", "hexflash_image::skel::session::"),
-        ("forget=invalidate", "the CPU wrote at", "hexflash_image::skel::session::"),
         ("forget=power", "votes for power were not withdrawn", ""),
     ] {
         standin.configure(config);

@@ -47,6 +47,7 @@ fn plain_decoding() {
     assert_eq!(report["tokens"].as_array().unwrap().len(), 40);
     same_tokens(&standin, &["--temp", "0.8", "--seed", "11", "-n", "24", "--power", "efficient"]);
     same_tokens(&standin, &["--temp", "0", "-n", "24", "--dma", "threads"]);
+    same_tokens(&standin, &["--temp", "0", "-n", "24", "--poll", "100", "--cpu-mask", "1"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! weights in F32 make llama.cpp round nothing, and hexflash may be as far from that as llama.cpp with the
 //! model's own weights is.
 
+pub mod architecture;
 mod chains;
 mod chat;
 mod exact;

@@ -14,150 +14,8 @@ use hexflash_oracle::ops::quantize;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
+use super::architecture::Architecture;
 use super::vocabulary::{VOCAB_MIN, Vocabulary};
-
-/// Architectures that hexflash runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Architecture {
-    /// Linear and gated full attention
-    Qwen35,
-    /// Full attention in every layer
-    Qwen3,
-    /// Without norms of queries and keys
-    Llama,
-    /// With biases of queries, keys and values
-    Qwen2,
-    /// As llama, but every fourth layer is not turned
-    Smollm3,
-    /// Windows, norms after what layers add, GELU
-    Gemma3,
-    /// Gated short convolutions and attention
-    Lfm2,
-    /// qwen3 with experts
-    Qwen3moe,
-    /// qwen35 with experts and a shared one
-    Qwen35moe,
-    /// lfm2 with experts behind the first layers
-    Lfm2moe,
-    /// Sinks and windows, experts, and biases of all matrices
-    GptOss,
-    /// Heads of two widths, caches that layers share, per-layer embeddings
-    Gemma4,
-}
-
-impl Architecture {
-    /// The architecture that it is, or is most like, but for its experts.
-    fn dense(self) -> Self {
-        match self {
-            Self::Qwen3moe => Self::Qwen3,
-            Self::Qwen35moe => Self::Qwen35,
-            Self::Lfm2moe => Self::Lfm2,
-            Self::GptOss => Self::Llama,
-            Self::Qwen35
-            | Self::Qwen3
-            | Self::Llama
-            | Self::Qwen2
-            | Self::Smollm3
-            | Self::Gemma3
-            | Self::Gemma4
-            | Self::Lfm2 => self,
-        }
-    }
-
-    /// The name in files, where it is what keys begin with.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Qwen35 => "qwen35",
-            Self::Qwen3 => "qwen3",
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Smollm3 => "smollm3",
-            Self::Gemma3 => "gemma3",
-            Self::Lfm2 => "lfm2",
-            Self::Qwen3moe => "qwen3moe",
-            Self::Qwen35moe => "qwen35moe",
-            Self::Lfm2moe => "lfm2moe",
-            Self::GptOss => "gpt-oss",
-            Self::Gemma4 => "gemma4",
-        }
-    }
-
-    /// The rules that cut text into words, by the name that such models' files have for them.
-    fn pre(self) -> &'static str {
-        match self {
-            Self::Qwen35 | Self::Qwen35moe => "qwen35",
-            Self::Qwen3 | Self::Qwen2 | Self::Qwen3moe => "qwen2",
-            Self::Llama | Self::Smollm3 | Self::Gemma3 | Self::Gemma4 => "llama-bpe",
-            Self::Lfm2 | Self::Lfm2moe => "lfm2",
-            Self::GptOss => "gpt-4o",
-        }
-    }
-
-    /// The norm before the MLP.
-    fn mlp_norm(self) -> &'static str {
-        match self {
-            Self::Qwen35 | Self::Qwen35moe | Self::GptOss => "post_attention_norm.weight",
-            Self::Qwen3
-            | Self::Llama
-            | Self::Qwen2
-            | Self::Smollm3
-            | Self::Gemma3
-            | Self::Gemma4
-            | Self::Lfm2
-            | Self::Qwen3moe
-            | Self::Lfm2moe => "ffn_norm.weight",
-        }
-    }
-
-    /// The norm before the LM head.
-    fn output_norm(self) -> &'static str {
-        match self {
-            Self::Lfm2 | Self::Lfm2moe => "token_embd_norm.weight",
-            Self::Qwen35
-            | Self::Qwen3
-            | Self::Llama
-            | Self::Qwen2
-            | Self::Smollm3
-            | Self::Gemma3
-            | Self::Qwen3moe
-            | Self::Qwen35moe
-            | Self::GptOss
-            | Self::Gemma4 => "output_norm.weight",
-        }
-    }
-
-    /// Whether queries and keys are normed.
-    fn has_head_norms(self) -> bool {
-        match self {
-            Self::Qwen35
-            | Self::Qwen3
-            | Self::Gemma3
-            | Self::Gemma4
-            | Self::Lfm2
-            | Self::Qwen3moe
-            | Self::Qwen35moe
-            | Self::Lfm2moe => true,
-            Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::GptOss => false,
-        }
-    }
-
-    /// Base of the rotary embedding's angles.
-    fn freq_base(self) -> f32 {
-        match self {
-            Self::Qwen35 | Self::Qwen35moe => 1e7,
-            Self::Qwen3
-            | Self::Qwen2
-            | Self::Gemma3
-            | Self::Gemma4
-            | Self::Lfm2
-            | Self::Qwen3moe
-            | Self::Lfm2moe => 1e6,
-            Self::Llama => 1e4,
-            Self::Smollm3 => 5e6,
-            Self::GptOss => 1.5e5,
-        }
-    }
-}
 
 /// What mixes the tokens of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +34,10 @@ pub enum Scaling {
     Yarn,
     /// A divisor for each pair, as in Llama 3.1
     Divisors,
+    /// Two divisors for each pair: contexts are longer than those of the training
+    LongropeFar,
+    /// Two divisors for each pair: contexts are no longer than those of the training
+    LongropeNear,
 }
 
 /// Weight types that hexflash runs.
@@ -327,22 +189,11 @@ impl ModelShape {
         match self.architecture {
             Architecture::Qwen35 | Architecture::Qwen35moe if !full => Mixer::DeltaNet,
             Architecture::Lfm2 | Architecture::Lfm2moe if !full => Mixer::ShortConv,
-            Architecture::Qwen35
-            | Architecture::Qwen3
-            | Architecture::Llama
-            | Architecture::Qwen2
-            | Architecture::Smollm3
-            | Architecture::Gemma3
-            | Architecture::Lfm2
-            | Architecture::Qwen3moe
-            | Architecture::Qwen35moe
-            | Architecture::Lfm2moe
-            | Architecture::GptOss
-            | Architecture::Gemma4 => Mixer::Attention,
+            _ => Mixer::Attention,
         }
     }
 
-    /// Whether layer `i` of Gemma 4 sees a window.
+    /// Whether layer `i` of Gemma 4 or Spark sees a window.
     fn is_near(&self, i: u32) -> bool {
         !(i + 1).is_multiple_of(self.interval)
     }
@@ -353,9 +204,25 @@ impl ModelShape {
         if narrow { self.head / 2 } else { self.head }
     }
 
+    /// Query heads of layer `i`, and those of keys and values: layers of Spark that see a window have twice
+    /// as many.
+    fn heads_of(&self, i: u32) -> [u32; 2] {
+        let more = self.architecture == Architecture::Spark25 && self.is_near(i);
+        if more { [2 * self.heads, 2 * self.kv_heads] } else { [self.heads, self.kv_heads] }
+    }
+
     /// Whether layer `i` reads the caches of another. Such layers of Gemma 4 have wider MLPs.
     fn has_no_caches(&self, i: u32) -> bool {
         self.architecture == Architecture::Gemma4 && i >= self.layers - self.shared
+    }
+
+    /// Values of a head that are turned, in layers that see all of the context.
+    fn turned(&self) -> u32 {
+        match self.architecture {
+            Architecture::Qwen35 | Architecture::Qwen35moe => self.head / 4,
+            Architecture::Phi3 | Architecture::Spark25 => self.head / 4 * 3,
+            _ => self.head,
+        }
     }
 
     /// Whether layer `i` has experts.
@@ -363,14 +230,7 @@ impl ModelShape {
         match self.architecture {
             Architecture::Qwen3moe | Architecture::Qwen35moe | Architecture::GptOss => true,
             Architecture::Lfm2moe => i >= self.dense_layers,
-            Architecture::Qwen35
-            | Architecture::Qwen3
-            | Architecture::Llama
-            | Architecture::Qwen2
-            | Architecture::Smollm3
-            | Architecture::Gemma3
-            | Architecture::Gemma4
-            | Architecture::Lfm2 => false,
+            _ => false,
         }
     }
 }
@@ -464,6 +324,11 @@ fn matrix_type(weights: WeightType, name: &str, k: u64) -> GgmlType {
 /// than the limits.
 const BRANCH: f32 = 0.3;
 
+/// Granite's factors: on embeddings, on what layers add, on the logits of attention, and what the model's
+/// logits are divided by.
+const GRANITE: [(&str, f32); 4] =
+    [("embedding_scale", 4.0), ("residual_scale", 0.25), ("attention.scale", 0.2), ("logit_scale", 8.0)];
+
 /// The tensors of a model: name, dimensions, contents.
 fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     let [e, f, vocab] = [s.width, s.ff, s.vocab].map(u64::from);
@@ -472,9 +337,15 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     let norm = Fill::Around(1.0, 0.1);
     // Gemma makes embeddings larger by the root of their width.
     let dense = s.architecture.dense();
-    let gemma = matches!(dense, Architecture::Gemma3 | Architecture::Gemma4);
-    let size = if gemma { 1.0 } else { (e as f32).sqrt() };
-    let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / size) };
+    let gemma = matches!(dense, Architecture::Gemma2 | Architecture::Gemma3 | Architecture::Gemma4);
+    // What Granite's factors make of embeddings, of what layers add and of logits, weights make up for.
+    let [embeddings, branches, _, logits] = match s.architecture {
+        Architecture::Granite => GRANITE.map(|(_, factor)| factor),
+        _ => [1.0; 4],
+    };
+    let (branch, logits) = (BRANCH / branches, 2.0 * logits);
+    let size = if gemma { 1.0 } else { (e as f32).sqrt() / embeddings };
+    let last = if s.untied { norm } else { Fill::Around(0.0, logits / size) };
     let mut out = vec![
         // Elements of about one in the trunk. Where the head has the same numbers, the norm before it brings
         // logits down to size, and its signs keep a token from predicting itself.
@@ -482,10 +353,15 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
         (s.architecture.output_norm().to_owned(), vec![e], last),
     ];
     if s.untied {
-        out.push(("output.weight".to_owned(), vec![e, vocab], Fill::Matrix(2.0)));
+        out.push(("output.weight".to_owned(), vec![e, vocab], Fill::Matrix(logits)));
     }
     if s.scaling == Some(Scaling::Divisors) {
         out.push(("rope_freqs.weight".to_owned(), vec![u64::from(s.head) / 2], Fill::Around(4.0, 2.0)));
+    }
+    if matches!(s.scaling, Some(Scaling::LongropeFar | Scaling::LongropeNear)) {
+        let pairs = vec![u64::from(s.turned()) / 2];
+        out.push(("rope_factors_long.weight".to_owned(), pairs.clone(), Fill::Around(4.0, 2.0)));
+        out.push(("rope_factors_short.weight".to_owned(), pairs, Fill::Around(1.2, 0.1)));
     }
     if s.architecture == Architecture::Gemma4 {
         let all = u64::from(s.per_layer * s.layers);
@@ -520,11 +396,18 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
         }
         match s.mixer(i) {
             Mixer::Attention => {
-                let [head, q, kv] = [s.head_of(i), s.heads, s.kv_heads].map(u64::from);
-                add("attn_q.weight", &[e, per_query * q * head], Fill::Matrix(1.0));
-                if !s.has_no_caches(i) {
-                    add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
-                    add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
+                let ([q, kv], head) = (s.heads_of(i).map(u64::from), u64::from(s.head_of(i)));
+                if s.architecture == Architecture::Phi3 {
+                    add("attn_qkv.weight", &[e, (q + 2 * kv) * head], Fill::Matrix(1.0));
+                } else {
+                    add("attn_q.weight", &[e, per_query * q * head], Fill::Matrix(1.0));
+                    if !s.has_no_caches(i) {
+                        add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
+                        add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
+                    }
+                }
+                if s.architecture == Architecture::Spark25 {
+                    add("attn_gate.weight", &[e, q], Fill::Matrix(1.0));
                 }
                 if s.architecture.has_head_norms() {
                     // Logits of some size, so that attention is not a plain mean. Gemma 4 does not scale
@@ -549,7 +432,7 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
                     // Some take most of a row, others next to nothing.
                     add("attn_sinks.weight", &[q], Fill::Around(0.0, 3.0));
                 }
-                add("attn_output.weight", &[q * head, e], Fill::Matrix(BRANCH));
+                add("attn_output.weight", &[q * head, e], Fill::Matrix(branch));
             }
             Mixer::ShortConv => {
                 add("shortconv.in_proj.weight", &[e, 3 * e], Fill::Matrix(1.0));
@@ -573,9 +456,13 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
             continue;
         }
         let f = if s.has_no_caches(i) { 2 * f } else { f };
-        add("ffn_gate.weight", &[e, f], Fill::Matrix(1.0));
-        add("ffn_up.weight", &[e, f], Fill::Matrix(1.0));
-        add("ffn_down.weight", &[f, e], Fill::Matrix(BRANCH));
+        if s.architecture == Architecture::Phi3 {
+            add("ffn_up.weight", &[e, 2 * f], Fill::Matrix(1.0));
+        } else {
+            add("ffn_gate.weight", &[e, f], Fill::Matrix(1.0));
+            add("ffn_up.weight", &[e, f], Fill::Matrix(1.0));
+        }
+        add("ffn_down.weight", &[f, e], Fill::Matrix(branch));
         if s.architecture == Architecture::Gemma4 {
             let width = u64::from(s.per_layer);
             add("inp_gate.weight", &[e, width], Fill::Matrix(1.0));
@@ -617,15 +504,7 @@ fn experts(s: &ModelShape, mut add: impl FnMut(&str, &[u64], Fill)) {
             add("ffn_up_exps.bias", &[f, n], Fill::Around(0.0, 4.0));
             add("ffn_down_exps.bias", &[e, n], Fill::Around(0.0, 0.1));
         }
-        Architecture::Qwen3moe
-        | Architecture::Qwen35
-        | Architecture::Qwen3
-        | Architecture::Llama
-        | Architecture::Qwen2
-        | Architecture::Smollm3
-        | Architecture::Gemma3
-        | Architecture::Gemma4
-        | Architecture::Lfm2 => {}
+        _ => {}
     }
 }
 
@@ -663,6 +542,36 @@ fn contents(s: &ModelShape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlT
 /// As [`run`].
 pub fn write(s: &ModelShape, path: &Path) -> Result<(), String> {
     write_with(s, &Vocabulary::smallest(s.architecture.pre(), s.vocab), path)
+}
+
+/// Keys that one architecture has, and no other.
+fn own_keys(s: &ModelShape, w: &mut GgufWriter<'_>) {
+    match s.architecture {
+        Architecture::Granite => {
+            for (key, factor) in GRANITE {
+                w.kv(&format!("granite.{key}"), factor);
+            }
+        }
+        Architecture::Gemma2 => {
+            // So low that they bend most logits.
+            w.kv("gemma2.attn_logit_softcapping", 1.5f32).kv("gemma2.final_logit_softcapping", 3f32);
+        }
+        Architecture::Mistral3 => {
+            // Others than those that YaRN has where a file does not say, and so few turns that the context of
+            // 64 has pairs with more.
+            w.kv("mistral3.rope.scaling.yarn_beta_fast", 4f32)
+                .kv("mistral3.rope.scaling.yarn_beta_slow", 1.5f32)
+                .kv("mistral3.rope.scaling.yarn_log_multiplier", 0.7f32)
+                .kv("mistral3.attention.temperature_scale", 0.4f32);
+        }
+        Architecture::Spark25 => {
+            let flags: Vec<bool> = (0..s.layers).map(|i| s.is_near(i)).collect();
+            w.kv("spark2_5.attention.sliding_window_pattern", flags)
+                .kv("spark2_5.rope.dimension_count_swa", s.head)
+                .kv("spark2_5.rope.freq_base_swa", 1e4f32);
+        }
+        _ => {}
+    }
 }
 
 /// Writes a model with a vocabulary of as many tokens as the shape has.
@@ -722,19 +631,22 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
         numbers.extend([
             ("attention.key_length_swa", s.head / 2),
             ("attention.value_length_swa", s.head / 2),
-            ("rope.dimension_count", s.head),
             ("rope.dimension_count_swa", s.head / 2),
             ("attention.shared_kv_layers", s.shared),
             ("embedding_length_per_layer_input", s.per_layer),
         ]);
     }
-    if dense == Architecture::Qwen35 {
-        let rope = s.head / 4;
-        let sections: Vec<i32> =
-            [rope / 2 - rope / 2 / 3 * 2, rope / 2 / 3, rope / 2 / 3, 0].map(|n| n as i32).into();
+    if s.turned() != s.head {
+        numbers.push(("rope.dimension_count", s.turned()));
+    }
+    if matches!(dense, Architecture::Qwen35 | Architecture::Qwen3vl) {
+        let pairs = s.turned() / 2;
+        let sections: Vec<i32> = [pairs - pairs / 3 * 2, pairs / 3, pairs / 3, 0].map(|n| n as i32).into();
         w.kv(&format!("{arch}.rope.dimension_sections"), sections);
+    }
+    own_keys(s, &mut w);
+    if dense == Architecture::Qwen35 {
         numbers.extend([
-            ("rope.dimension_count", rope),
             ("ssm.conv_kernel", s.taps),
             ("ssm.state_size", s.state),
             ("ssm.group_count", s.key_heads),
@@ -749,9 +661,9 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
     if s.window > 0 {
         numbers.push(("attention.sliding_window", s.window));
     }
-    // Files of gpt-oss do not say it.
-    let says_pattern =
-        dense == Architecture::Gemma3 || s.architecture == Architecture::GptOss && s.interval != 2;
+    // Files of gpt-oss and Gemma 2 do not say it.
+    let alternates = matches!(s.architecture, Architecture::GptOss | Architecture::Gemma2);
+    let says_pattern = dense == Architecture::Gemma3 || alternates && s.interval != 2;
     if says_pattern {
         numbers.push(("attention.sliding_window_pattern", s.interval));
     }
@@ -769,7 +681,11 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
         // Sigmoids.
         numbers.extend([("expert_gating_func", 2), ("leading_dense_block_count", s.dense_layers)]);
     }
-    if dense == Architecture::Lfm2 {
+    if dense == Architecture::Spark25 {
+        let [q, kv] = [0, 1].map(|of| Vec::from_iter((0..s.layers).map(|i| s.heads_of(i)[of] as i32)));
+        numbers.retain(|(name, _)| *name != "attention.head_count");
+        w.kv("spark2_5.attention.head_count", q).kv("spark2_5.attention.head_count_kv", kv);
+    } else if dense == Architecture::Lfm2 {
         numbers.push(("shortconv.l_cache", s.taps));
         let heads = |i| if s.mixer(i) == Mixer::Attention { s.kv_heads as i32 } else { 0 };
         let heads: Vec<i32> = (0..s.layers).map(heads).collect();
@@ -780,8 +696,13 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
     let scaling = match s.scaling {
         Some(Scaling::Linear) => Some("linear"),
         Some(Scaling::Yarn) => Some("yarn"),
-        Some(Scaling::Divisors) | None => None,
+        Some(Scaling::Divisors | Scaling::LongropeFar | Scaling::LongropeNear) | None => None,
     };
+    if matches!(s.scaling, Some(Scaling::LongropeFar | Scaling::LongropeNear)) {
+        let near = s.scaling == Some(Scaling::LongropeNear);
+        numbers.push(("rope.scaling.original_context_length", if near { s.context } else { 64 }));
+        w.kv(&format!("{arch}.rope.scaling.attn_factor"), 1.19f32);
+    }
     if let Some(kind) = scaling {
         w.kv(&format!("{arch}.rope.scaling.type"), kind)
             .kv(&format!("{arch}.rope.scaling.factor"), 4f32)

@@ -1,6 +1,7 @@
 //! The random models that are compared: real widths, few layers, a small vocabulary.
 
-use super::random::{Architecture, ModelShape, Scaling, WeightType};
+use super::architecture::Architecture;
+use super::random::{ModelShape, Scaling, WeightType};
 
 /// A model with a name.
 pub struct Named {
@@ -155,6 +156,58 @@ const GPT_OSS: ModelShape = ModelShape {
 /// last three layers of six read the caches of the second and the third.
 const GEMMA4: ModelShape =
     ModelShape { architecture: Architecture::Gemma4, layers: 6, shared: 3, ff: 768, ..GEMMA3 };
+
+/// Granite 4's, narrower: four queries to a key, heads of 64, as in the micro.
+const GRANITE: ModelShape = ModelShape { architecture: Architecture::Granite, seed: 90, ..LLAMA };
+
+/// Gemma 2's: windows of 24 in every other layer, two queries to a key, as in the 2B.
+const GEMMA2: ModelShape = ModelShape {
+    architecture: Architecture::Gemma2,
+    layers: 5,
+    interval: 2,
+    heads: 4,
+    kv_heads: 2,
+    seed: 92,
+    ..GEMMA3
+};
+
+/// Phi 4's, narrower: three quarters of a head of 128 are turned, three queries to a key, as in the mini.
+const PHI3: ModelShape = ModelShape {
+    architecture: Architecture::Phi3,
+    head: 128,
+    heads: 6,
+    kv_heads: 2,
+    width: 768,
+    scaling: Some(Scaling::LongropeFar),
+    seed: 94,
+    ..LLAMA
+};
+
+/// Ministral 3's, narrower: heads of 128, four queries to a key, as in the 3B.
+const MISTRAL3: ModelShape = ModelShape {
+    architecture: Architecture::Mistral3,
+    head: 128,
+    scaling: Some(Scaling::Yarn),
+    seed: 97,
+    ..LLAMA
+};
+
+/// Qwen3-VL's, as the text model's.
+const QWEN3VL: ModelShape = ModelShape { architecture: Architecture::Qwen3vl, seed: 99, ..DENSE };
+
+/// Spark's: windows of 24 in two layers of three, which have twice as many heads, turned whole; three
+/// quarters of the others are.
+const SPARK: ModelShape = ModelShape {
+    architecture: Architecture::Spark25,
+    head: 128,
+    heads: 8,
+    kv_heads: 2,
+    layers: 4,
+    interval: 3,
+    window: 24,
+    seed: 101,
+    ..LLAMA
+};
 
 /// All of them.
 pub const SHAPES: &[Named] = &[
@@ -341,6 +394,109 @@ pub const SHAPES: &[Named] = &[
             untied: true,
             seed: 72,
             ..GEMMA4
+        },
+    },
+    Named { name: "dense-granite-f16", model: GRANITE },
+    Named {
+        name: "dense-granite-odd-f16-untied",
+        model: ModelShape {
+            heads: 7,
+            kv_heads: 1,
+            width: 352,
+            ff: 608,
+            vocab: 333,
+            biases: true,
+            untied: true,
+            seed: 91,
+            ..GRANITE
+        },
+    },
+    Named { name: "dense-granite-f32", model: ModelShape { weights: WeightType::F32, ..GRANITE } },
+    Named { name: "dense-granite-q8_0", model: ModelShape { weights: WeightType::Q8_0, ..GRANITE } },
+    Named { name: "dense-gemma2-f16", model: GEMMA2 },
+    Named { name: "dense-gemma2-f32", model: ModelShape { weights: WeightType::F32, ..GEMMA2 } },
+    // A window that is shorter than any piece of a prompt, five queries to a key.
+    Named {
+        name: "dense-gemma2-window-of-3-f16",
+        model: ModelShape {
+            heads: 5,
+            kv_heads: 1,
+            head: 96,
+            width: 352,
+            ff: 608,
+            interval: 3,
+            window: 3,
+            vocab: 333,
+            seed: 93,
+            ..GEMMA2
+        },
+    },
+    Named { name: "dense-phi3-f16", model: PHI3 },
+    Named {
+        name: "dense-phi3-short-f16-untied",
+        model: ModelShape { scaling: Some(Scaling::LongropeNear), untied: true, seed: 95, ..PHI3 },
+    },
+    // The first models have no divisors, and a key for each query; odd widths.
+    Named {
+        name: "dense-phi3-odd-f16",
+        model: ModelShape {
+            head: 96,
+            heads: 5,
+            kv_heads: 5,
+            width: 480,
+            ff: 608,
+            vocab: 333,
+            scaling: None,
+            seed: 96,
+            ..PHI3
+        },
+    },
+    Named { name: "dense-phi3-q8_0", model: ModelShape { weights: WeightType::Q8_0, ..PHI3 } },
+    Named { name: "dense-mistral3-f16", model: MISTRAL3 },
+    Named {
+        name: "dense-mistral3-odd-f16-untied",
+        model: ModelShape {
+            head: 96,
+            heads: 5,
+            kv_heads: 1,
+            width: 352,
+            ff: 608,
+            vocab: 333,
+            untied: true,
+            seed: 98,
+            ..MISTRAL3
+        },
+    },
+    Named { name: "dense-qwen3vl-f16", model: QWEN3VL },
+    Named {
+        name: "dense-qwen3vl-odd-f16-untied",
+        model: ModelShape {
+            head: 96,
+            heads: 5,
+            kv_heads: 1,
+            width: 352,
+            ff: 608,
+            vocab: 333,
+            untied: true,
+            seed: 100,
+            ..QWEN3VL
+        },
+    },
+    Named { name: "dense-spark-f16", model: SPARK },
+    Named {
+        name: "dense-spark-odd-f16-untied",
+        model: ModelShape {
+            head: 96,
+            heads: 6,
+            kv_heads: 1,
+            width: 352,
+            ff: 608,
+            window: 3,
+            interval: 2,
+            vocab: 333,
+            untied: true,
+            seed: 102,
+            ..SPARK
         },
     },
     Named { name: "dense-lfm2-f16", model: ModelShape { seed: 16, ..LFM2 } },

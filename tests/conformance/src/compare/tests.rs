@@ -5,7 +5,8 @@ use std::fs;
 use hexflash::gguf::Gguf;
 
 use super::*;
-use random::{Architecture, ModelShape, WeightType};
+use architecture::Architecture;
+use random::{ModelShape, WeightType};
 
 /// Narrow, so that many layers take no time.
 const NARROW: ModelShape = ModelShape {

@@ -14,7 +14,8 @@ use hexflash::text::TextModel;
 use hexflash::tokenizer::{TokenKind, Tokenizer};
 use hexflash_oracle::llama::Model;
 
-use crate::compare::random::{self, Architecture, ModelShape, WeightType};
+use crate::compare::architecture::Architecture;
+use crate::compare::random::{self, ModelShape, WeightType};
 use published::{Published, Reference};
 use texts::Random;
 

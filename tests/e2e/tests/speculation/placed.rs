@@ -12,7 +12,7 @@ use hexflash_e2e::{Draft, Model, inproc, reference, report};
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
 
 const MODEL: Model = Model::Q8_0;
-const DRAFTS: [Draft; 2] = [Draft::Q8_0, Draft::MtpQ8_0];
+const DRAFTS: [Draft; 3] = [Draft::Q8_0, Draft::MtpQ8_0, Draft::DsparkQ8_0];
 /// Any token will do to close a run with, as long as it is the same.
 const CLOSE: u32 = 11;
 

@@ -72,6 +72,25 @@ fn a_dense_pair_with_a_window_drafts_as_the_references() {
     }
 }
 
+/// Every round's drafts and accepted count of DSpark, for blocks of 3, 7 and 8 drafts.
+#[test]
+fn dspark_drafts_as_llama_cpp_and_the_reference() {
+    let mut engine = Draft::engine(Some(Draft::DsparkF16), Model::F16, inproc(quick()), None);
+    for file in ["dspark-f16", "dspark-reference"] {
+        let reference = reference::dspark(file);
+        for length in reference.cases[0].dspark.keys() {
+            let mut found = Compared::default();
+            for (number, case) in reference.cases.iter().enumerate() {
+                let name = format!("{file}, case {number}, blocks of {length}");
+                let (texts, near_tie) = ((&case.prompt_ids[..], &case.ids[..]), near_tie::bound(Model::F16));
+                found.follow(&mut engine, texts, &case.dspark[length], near_tie, &name);
+            }
+            report(format!("{file}, blocks of {length}: {found:?}"));
+            found.assert_few();
+        }
+    }
+}
+
 /// Tokens per round on llama.cpp's own cases, for every pair of files that it was run with. Both are counted
 /// as far as the texts are the same: after a near-tie (see `golden.rs`) another text is drafted for.
 #[test]

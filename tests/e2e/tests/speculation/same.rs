@@ -101,6 +101,11 @@ fn greedy_mtp_q8_0() {
     greedy_is_the_same(Model::Q8_0, Draft::MtpQ8_0, CacheType::Q8_0);
 }
 
+#[test]
+fn greedy_with_dspark() {
+    greedy_is_the_same(Model::Q8_0, Draft::DsparkQ8_0, CacheType::F16);
+}
+
 /// With every product by the matrix unit, whose twin is slow: in plain steps, rounds, verified blocks and
 /// prompts.
 #[test]
@@ -148,6 +153,7 @@ fn any_number_of_sessions() {
         (3, Draft::Q8_0),
         (layers, Draft::Q8_0),
         (2, Draft::MtpQ8_0),
+        (2, Draft::DsparkQ8_0),
         (layers, Draft::MtpF16),
     ] {
         let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
@@ -174,7 +180,13 @@ fn any_number_of_sessions() {
 /// Up to the last position of the context: no token too many or too few, and nothing written behind it.
 #[test]
 fn until_the_context_is_full() {
-    for (n_ctx, draft) in [(64, Draft::Q8_0), (77, Draft::Q8_0), (64, Draft::MtpQ8_0), (77, Draft::MtpQ8_0)] {
+    for (n_ctx, draft) in [
+        (64, Draft::Q8_0),
+        (77, Draft::Q8_0),
+        (64, Draft::MtpQ8_0),
+        (77, Draft::MtpQ8_0),
+        (77, Draft::DsparkQ8_0),
+    ] {
         let mut plain = Draft::engine(None, Model::Q8_0, inproc(quick()), Some(n_ctx));
         let mut engine = Draft::engine(Some(draft), Model::Q8_0, inproc(quick()), Some(n_ctx));
         let text = text(Model::Q8_0);
@@ -204,6 +216,11 @@ fn sampled_texts_are_the_same() {
 #[test]
 fn sampled_texts_with_mtp_are_the_same() {
     sampled_is_the_same(Draft::MtpQ8_0);
+}
+
+#[test]
+fn sampled_with_dspark() {
+    sampled_is_the_same(Draft::DsparkQ8_0);
 }
 
 fn sampled_is_the_same(draft: Draft) {
@@ -316,7 +333,7 @@ fn several_tokens_at_once() {
 /// One message a round, and of what it computes only token ids leave the device.
 #[test]
 fn a_round_is_one_message_of_a_few_bytes() {
-    [Draft::F16, Draft::MtpF16].into_iter().for_each(is_one_message_of_a_few_bytes);
+    [Draft::F16, Draft::MtpF16, Draft::DsparkQ8_0].into_iter().for_each(is_one_message_of_a_few_bytes);
 }
 
 fn is_one_message_of_a_few_bytes(draft: Draft) {

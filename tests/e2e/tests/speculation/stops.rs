@@ -18,12 +18,12 @@ fn engines() -> (Engine, Engine, TextModel) {
     (plain, Draft::engine(Some(Draft::F16), MODEL, inproc(quick()), None), text(MODEL))
 }
 
-/// Every budget from 1 on: exact, and the state too.
+/// Every budget, also of no tokens: exact, and the state too.
 #[test]
 fn budgets_are_exact() {
     let (mut plain, mut engine, text) = engines();
     let case = &reference::greedy(MODEL).cases[7];
-    for n in 1..=40 {
+    for n in 0..=40 {
         let limits = limits(n);
         let expected =
             fresh(&mut plain, &text, &greedy(), &mut Speculation::off(), &case.prompt_ids, &limits);

@@ -14,10 +14,10 @@ use std::process::{Command, Output};
 use hexflash_hvx_float::extended::DEFAULT;
 use hexflash_hvx_float::forms::{self, FORMS, Form, Input, Version, Word};
 
-use crate::emulator::CLANG;
+use crate::emulator_build::CLANG;
 use crate::failure::{Failure, Result};
-use crate::hexagon;
 use crate::process;
+use crate::toolchain::{self, Toolchain};
 
 /// The versions that the emulator has models of.
 const VERSIONS: [Version; 6] = [Version(68), Version(69), Version(73), Version(75), Version(79), Version(81)];
@@ -43,9 +43,7 @@ struct Written<'a> {
 
 /// Compiles the program, and runs it under each version.
 pub fn check(root: &Path, emulator: &Path) -> Result<()> {
-    let folder = hexagon::output_dir(root)?.join("float-values");
-    fs::create_dir_all(&folder).map_err(|error| on_disk(&folder, &error))?;
-    let run = Run { emulator, program: assemble(&folder)?, folder };
+    let run = Run::new(root, emulator)?;
     let mut wrong = Vec::new();
     for version in VERSIONS {
         let (mut forms, mut values) = (0, 0);
@@ -75,10 +73,31 @@ pub fn check(root: &Path, emulator: &Path) -> Result<()> {
     ))
 }
 
+/// Executes instructions of [`FORMS`], by their places in it, on operands that are the same in all lanes;
+/// gives the lowest word of what each has written.
+pub fn lowest_words(
+    root: &Path,
+    emulator: &Path,
+    version: Version,
+    calls: &[(usize, Input)],
+) -> Result<Vec<u32>> {
+    let records: Vec<_> =
+        calls.iter().map(|(form, input)| Record { form: *form, lanes: [*input; LANES] }).collect();
+    let output = Run::new(root, emulator)?.start(version, &records, true)?;
+    if !output.status.success() || output.stdout.len() != records.len() * guest::OUTPUT {
+        return Err(Failure::failed(
+            format!("v{}: the program of float instructions ended with {}", version.0, output.status),
+            format!("it said: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        ));
+    }
+    let words = output.stdout.chunks_exact(guest::OUTPUT).map(|bytes| Written { bytes }.word(0, 0));
+    Ok(words.collect())
+}
+
 /// The program for all versions: LLVM writes an instruction alike for each.
 fn assemble(folder: &Path) -> Result<PathBuf> {
     let [source, object, program] = ["guest.s", "guest.o", "guest"].map(|name| folder.join(name));
-    fs::write(&source, guest::source()).map_err(|error| on_disk(&source, &error))?;
+    fs::write(&source, guest::source()).map_err(|error| Failure::on_disk("write", &source, &error))?;
     let clang = process::find_program(&[CLANG]).ok_or_else(|| {
         Failure::unusable(format!("{CLANG} is not on PATH"), "run `cargo xtask setup emulator`")
     })?;
@@ -86,7 +105,7 @@ fn assemble(folder: &Path) -> Result<PathBuf> {
     assembler.args(["--target=hexagon-unknown-none-elf", "-mcpu=hexagonv81", "-mhvx=v81"]);
     assembler.args(["-mhvx-length=128b", "-mhvx-qfloat", "-mhvx-ieee-fp", "-c"]);
     process::run(assembler.arg(&source).arg("-o").arg(&object))?;
-    let mut linker = hexagon::toolchain(None)?.linker()?;
+    let mut linker = Toolchain::wanted(None)?.linker()?;
     process::run(linker.arg("-static").arg(&object).arg("-o").arg(&program))?;
     Ok(program)
 }
@@ -98,15 +117,21 @@ struct Run<'a> {
     folder: PathBuf,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(root: &Path, emulator: &'a Path) -> Result<Self> {
+        let folder = toolchain::output_dir(root)?.join("float-values");
+        fs::create_dir_all(&folder).map_err(|error| Failure::on_disk("write", &folder, &error))?;
+        Ok(Self { emulator, program: assemble(&folder)?, folder })
+    }
+
     fn start(&self, version: Version, records: &[Record], allow_ieee: bool) -> Result<Output> {
         let file = self.folder.join("input");
         let mut input = Vec::new();
         for record in records {
             guest::write_record(record, version.is_extended(), &mut input);
         }
-        fs::write(&file, input).map_err(|error| on_disk(&file, &error))?;
-        let input = File::open(&file).map_err(|error| on_disk(&file, &error))?;
+        fs::write(&file, input).map_err(|error| Failure::on_disk("write", &file, &error))?;
+        let input = File::open(&file).map_err(|error| Failure::on_disk("write", &file, &error))?;
         let mut command = Command::new(self.emulator);
         command.env("QEMU_CPU", format!("v{}", version.0)).env_remove(ALLOW_IEEE);
         if allow_ieee {
@@ -231,11 +256,7 @@ fn signal(_: std::process::ExitStatus) -> Option<i32> {
     None
 }
 
-/// The bits beside a register that no qfloat instruction has written.
-fn plain(bits: u32) -> Word {
+/// A word with the bits beside it of a register that no qfloat instruction has written.
+pub fn plain(bits: u32) -> Word {
     Word { bits, beside: DEFAULT }
-}
-
-fn on_disk(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::unusable(format!("{} cannot be used ({error})", path.display()), "see that there is room")
 }

@@ -21,11 +21,13 @@ use std::process::Command;
 use clap::ValueEnum;
 use regex::Regex;
 
-use crate::emulator;
+use crate::arch::Arch;
+use crate::emulator_build;
 use crate::failure::{Failure, Result};
-use crate::hexagon::{self, Arch, Product};
+use crate::hexagon::{self, Product};
 use crate::process;
 use crate::setup::{self, Set};
+use crate::toolchain::Toolchain;
 use baseline::Baseline;
 use cases::{CASES, Case};
 
@@ -88,7 +90,7 @@ impl Build {
                 stock
             }
             // The image says for which processor it is.
-            Self::V73 | Self::V79 => Command::new(emulator::path()?),
+            Self::V73 | Self::V79 => Command::new(emulator_build::path()?),
         })
     }
 }
@@ -151,7 +153,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for set in [Set::Base, Set::Hexagon, Set::Emulator] {
         setup::ensure(set)?;
     }
-    let toolchain = hexagon::toolchain(None)?;
+    let toolchain = Toolchain::wanted(None)?;
     let mut outcomes = Vec::new();
     for build in [Build::V67, Build::V73, Build::V79] {
         if arguments.build.is_some_and(|only| only != build) {

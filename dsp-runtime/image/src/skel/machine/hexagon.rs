@@ -2,9 +2,14 @@
 
 use core::arch::asm;
 
+use hexflash_abi::forms::{Form, Operands};
 use hexflash_dsp::dma::Channel;
 use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::hvx::hexagon::forms;
 
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::rpc::AeeError;
 use crate::user_dma::{self, UserDma};
 
 /// The architecture that the library is linked for.
@@ -15,6 +20,19 @@ pub(in super::super) fn arch() -> u16 {
 /// The vector unit.
 pub(in super::super) fn isa() -> Isa {
     Isa::Hexagon
+}
+
+/// Forms of float instructions that the library has and no library known to run on phones.
+pub(in super::super) const FORMS: u32 = forms::IN_CODE;
+
+/// Execution of the form in `operands`. A function of its own, because the compiler copies operands by vector
+/// instructions, and none of these may come before the thread has a vector context.
+#[inline(never)]
+pub(in super::super) fn execute(operands: &[u8], given: &mut [u8]) -> Result<(), AeeError> {
+    let (operands, _) = Operands::read_from_prefix(operands).map_err(|_| AeeError::BAD_PARAMETER)?;
+    let form = Form::parse(operands.form).ok_or(AeeError::BAD_PARAMETER)?;
+    let words = forms::execute(form, &operands.u, &operands.v, &operands.x).ok_or(AeeError::UNSUPPORTED)?;
+    words.write_to_prefix(given).map_err(|_| AeeError::BAD_PARAMETER)
 }
 
 /// Ticks of the timer of 19.2 MHz.

@@ -4,6 +4,8 @@ use hexflash_dsp::dma::{Channel, Descriptor, Engine, Ring, StatusWord};
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::pool::MAX_WORKERS;
 
+use crate::rpc::AeeError;
+
 unsafe extern "C" {
     safe fn hexflash_standin_dmpoll() -> u32;
     safe fn hexflash_standin_dmpause() -> u32;
@@ -22,6 +24,14 @@ pub(in super::super) fn arch() -> u16 {
 /// The vector unit of this processor.
 pub(in super::super) fn isa() -> Isa {
     Isa::detect()
+}
+
+/// This processor has no instructions of HVX.
+pub(in super::super) const FORMS: u32 = 0;
+
+/// This processor has no instructions of HVX.
+pub(in super::super) fn execute(_operands: &[u8], _given: &mut [u8]) -> Result<(), AeeError> {
+    Err(AeeError::UNSUPPORTED)
 }
 
 /// Ticks of the timer of 19.2 MHz.

@@ -16,16 +16,27 @@ pub(super) enum Clean {
     Invalidate = 1,
     /// Both.
     FlushInvalidate = 2,
+    /// Both, for all that the caches hold, whoever's it is.
+    FlushInvalidateAll = 4,
 }
+
+/// Bytes above which one walk through all of the cache is cheaper than one line after the other: the L2 of
+/// v73 and v79 has 1 MiB (their PMU guides name it), and 1 GiB has 8 million lines. ggml-hexagon flushes all
+/// of it above 4 MB.
+const WHOLE_CACHE_BYTES: usize = 4 << 20;
 
 /// Cache maintenance of a range of a mapping.
 pub(super) fn clean(op: Clean, base: *const u8, bytes: usize) {
     const DATA: u32 = 1;
-    if bytes == 0 {
-        return;
-    }
-    // SAFETY: a range of a mapping; what `Invalidate` drops is the host's to write.
-    unsafe { sys::qurt_mem_cache_clean(base.addr(), bytes, op as u32, DATA) };
+    let (at, bytes, op) = match bytes {
+        0 => return,
+        1..=WHOLE_CACHE_BYTES => (base.addr(), bytes, op),
+        // Nobody loses anything: dirty lines are written back before they are dropped. Of a range that
+        // `Invalidate` names none are dirty, for the host writes there.
+        _ => (0, 0, Clean::FlushInvalidateAll),
+    };
+    // SAFETY: a range of a mapping, or no range; what `Invalidate` drops is the host's to write.
+    unsafe { sys::qurt_mem_cache_clean(at, bytes, op as u32, DATA) };
 }
 
 /// Read and write.

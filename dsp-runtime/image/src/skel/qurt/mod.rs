@@ -1,11 +1,16 @@
 //! The `qurt` platform: QuRT's futexes and caches, FastRPC's memory. What else the image gives is in the
 //! files beside this one.
 
+mod heap;
+mod log;
+mod mailbox;
 mod memory;
+mod news;
 mod power;
 mod queue;
 mod sys;
 mod thread;
+mod transport;
 mod vtcm;
 
 use core::ptr::NonNull;
@@ -18,11 +23,16 @@ use hexflash_dsp::platform::{CacheOp, Platform};
 
 use super::machine;
 
+pub(super) use heap::HeapBlock;
+pub(super) use log::error as log_error;
+pub(super) use mailbox::{Mailbox, exchange};
+pub(super) use news::tell as tell_news;
 pub(super) use power::{Power, Profile};
-pub(super) use queue::{Queue, QueueEnd, TIMEOUT_IDLE_US};
+pub(super) use queue::Queue;
 #[cfg(target_arch = "hexagon")]
 pub(super) use sys::abort;
-pub(super) use thread::{Thread, VectorUnit};
+pub(super) use thread::{Priority, Thread, VectorUnit};
+pub(super) use transport::{Idle, MessageEnd, TIMEOUT_IDLE_US, Transport};
 pub(super) use vtcm::{HOLD_US, VtcmGrant};
 
 /// QuRT's sleeping and waking, its timer, FastRPC's mappings.

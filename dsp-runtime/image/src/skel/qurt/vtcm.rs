@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::sys::{self, ResourceAttributes};
+use super::{Priority, log};
 
 /// How long the first grant may take: somebody else may hold the scratchpad.
 const ACQUIRE_US: u32 = 1_000_000;
@@ -32,6 +33,8 @@ pub(in super::super) struct VtcmGrant {
     matrix_unit: Option<UnitLock>,
     /// Whether this thread has locked it.
     locked: bool,
+    /// FastRPC's: others of that priority are heard when they ask for the scratchpad.
+    priority: Priority,
     pub(in super::super) base: NonNull<u8>,
     pub(in super::super) bytes: usize,
 }
@@ -54,12 +57,29 @@ impl UnitLock {
     }
 }
 
+/// Makes attributes a request: of all that they have room for where the manager knows how, else of the first
+/// 64 bytes.
+///
+/// # Safety
+/// `attributes` is valid for reading and writing.
+unsafe fn prepare(attributes: *mut ResourceAttributes) -> bool {
+    const VERSION: u32 = 0x300;
+    if let Some(init) = sys::compute_resource_attr_init_v2() {
+        // SAFETY: the caller's contract; the size is that of the attributes.
+        if unsafe { init(attributes, size_of::<ResourceAttributes>() as u32, VERSION) } == 0 {
+            return true;
+        }
+    }
+    // SAFETY: the caller's contract; this one writes 64 bytes.
+    unsafe { sys::compute_resource_attr_init(attributes) == 0 }
+}
+
 impl VtcmGrant {
     /// Asks the resource manager for exactly `bytes`, and holds them. With `matrix_unit` it asks for the
     /// matrix unit as well, and does without where that is not granted.
-    pub(in super::super) fn acquire(bytes: u32, matrix_unit: bool) -> Option<Self> {
-        let with_unit = if matrix_unit { Self::ask(bytes, true) } else { None };
-        with_unit.or_else(|| Self::ask(bytes, false))
+    pub(in super::super) fn acquire(bytes: u32, matrix_unit: bool, priority: Priority) -> Option<Self> {
+        let with_unit = if matrix_unit { Self::ask(bytes, true, priority) } else { None };
+        with_unit.or_else(|| Self::ask(bytes, false, priority))
     }
 
     /// Whether the matrix unit is granted: this thread has it locked while it holds the scratchpad.
@@ -67,26 +87,34 @@ impl VtcmGrant {
         self.matrix_unit.is_some()
     }
 
-    fn ask(bytes: u32, matrix_unit: bool) -> Option<Self> {
+    fn ask(bytes: u32, matrix_unit: bool, priority: Priority) -> Option<Self> {
         WANTED.store(false, Ordering::Relaxed);
-        let mut attributes = ResourceAttributes([0; 8]);
+        let mut attributes = ResourceAttributes([0; 20]);
         let attributes = &raw mut attributes;
         let (mut base, mut granted) = (core::ptr::null_mut(), 0);
         // SAFETY: `attributes` lives through the calls, the callback for ever, and the results go to the
         // variables above. Not serialised with other clients; cached, so that the grant can be lent.
         let (context, matrix_unit) = unsafe {
-            if sys::compute_resource_attr_init(attributes) != 0
+            if !prepare(attributes)
                 || sys::compute_resource_attr_set_serialize(attributes, 0) != 0
                 || sys::compute_resource_attr_set_cache_mode(attributes, 1) != 0
                 || sys::compute_resource_attr_set_vtcm_param_v2(attributes, bytes, bytes, bytes) != 0
                 || sys::compute_resource_attr_set_release_callback(attributes, wanted, core::ptr::null_mut())
                     != 0
             {
+                log::error(format_args!(
+                    "the resource manager does not take a request for {bytes} bytes of VTCM"
+                ));
                 return None;
             }
             let unit = if matrix_unit { Some(UnitLock::request(attributes)?) } else { None };
             match sys::compute_resource_acquire(attributes, ACQUIRE_US) {
-                0 => return None,
+                0 => {
+                    log::error(format_args!(
+                        "the resource manager gave no {bytes} bytes of VTCM (with a matrix unit: {matrix_unit})"
+                    ));
+                    return None;
+                }
                 context => {
                     sys::compute_resource_attr_get_vtcm_ptr_v2(attributes, &raw mut base, &raw mut granted);
                     (context, unit)
@@ -95,8 +123,15 @@ impl VtcmGrant {
         };
         match NonNull::new(base) {
             Some(base) if granted >= bytes => {
-                let mut grant =
-                    Self { context, held: false, matrix_unit, locked: false, base, bytes: bytes as usize };
+                let mut grant = Self {
+                    context,
+                    held: false,
+                    matrix_unit,
+                    locked: false,
+                    priority,
+                    base,
+                    bytes: bytes as usize,
+                };
                 // Dropped, and thereby released, if others do not let go of it.
                 if grant.hold() { Some(grant) } else { None }
             }
@@ -111,9 +146,17 @@ impl VtcmGrant {
     /// Takes the scratchpad: in cached mode a grant only names the memory, and this gives the right to touch
     /// it. Locks the matrix unit, if that was granted. `false` if others do not give them back in time.
     pub(in super::super) fn hold(&mut self) -> bool {
-        // SAFETY: `compute_resource_acquire` gave `context` in `ask`, and it is released when `self` is
-        // dropped.
-        self.held = self.held || unsafe { sys::compute_resource_acquire_cached(self.context, HOLD_US) == 0 };
+        if !self.held {
+            // SAFETY: `compute_resource_acquire` gave `context` in `ask`, and it is released when `self` is
+            // dropped.
+            self.held = unsafe { sys::compute_resource_acquire_cached(self.context, HOLD_US) == 0 };
+            if let (true, Some(update)) = (self.held, sys::compute_resource_update_priority()) {
+                // Without it, clients of the same priority wait for each other until their time is up.
+                // SAFETY: the call takes two numbers, the first of which is a context of ours. A refusal
+                // changes nothing.
+                unsafe { update(self.context, self.priority.number()) };
+            }
+        }
         if let (true, false, Some(unit)) = (self.held, self.locked, self.matrix_unit) {
             // SAFETY: `context` has the unit, and is held, by the line above. The calling thread is the one
             // that dispatches, which drives the unit.

@@ -3,9 +3,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::super::body::Fields;
-use super::super::error::ApiError;
-use super::super::shape::with;
+use crate::http::conversation::refuse_media;
+use crate::http::error::ApiError;
+use crate::http::fields::Fields;
+use crate::http::json::with;
 
 /// A text, or blocks.
 #[derive(Deserialize)]
@@ -19,6 +20,8 @@ enum Content {
 struct Message {
     role: String,
     content: Content,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -80,6 +83,8 @@ pub(super) fn translate(fields: Fields) -> Result<Fields, ApiError> {
     let choice = fields.get::<Choice>("tool_choice")?;
     let thinking = fields.get::<Thinking>("thinking")?;
     let output = fields.get::<OutputConfig>("output_config")?.and_then(|config| config.format);
+    // An older name of the same.
+    let output = output.or(fields.get::<OutputFormat>("output_format")?);
     let stop = fields.raw("stop_sequences").cloned();
 
     let mut all = fields.into_map();
@@ -113,9 +118,9 @@ fn form(OutputFormat { kind, schema }: OutputFormat) -> Result<Value, ApiError> 
 }
 
 fn tool(Tool { name, kind, description, input_schema }: Tool) -> Result<Value, ApiError> {
+    // What Anthropic's servers run has a kind of its own.
     if let Some(kind) = kind.filter(|kind| kind != "custom") {
-        let hint = format!("this server runs no {kind}; give tools with an input_schema");
-        return Err(ApiError::unsupported("tools", &hint));
+        return Ok(json!({ "type": kind }));
     }
     let parameters = input_schema
         .ok_or_else(|| ApiError::field("tools", format!("the tool {name} has no input_schema")))?;
@@ -165,7 +170,9 @@ fn text(field: &str, block: &Map<String, Value>) -> Result<String, ApiError> {
 }
 
 /// Adds a message. One with results of tools becomes several, as templates have a message for each.
-fn add(messages: &mut Vec<Value>, Message { role, content }: Message) -> Result<(), ApiError> {
+fn add(messages: &mut Vec<Value>, message: Message) -> Result<(), ApiError> {
+    let Message { role, content, extra } = message;
+    refuse_media(&extra, "messages")?;
     let blocks = match content {
         Content::Text(text) => {
             messages.push(json!({ "role": role, "content": text }));
@@ -273,6 +280,20 @@ mod tests {
     }
 
     #[test]
+    fn both_names_of_a_form_are_known() {
+        let format = json!({ "type": "json_schema", "schema": { "type": "integer" } });
+        for (name, value) in
+            [("output_format", format.clone()), ("output_config", json!({ "format": format }))]
+        {
+            let body = json!({ "messages": [{ "role": "user", "content": "x" }], name: value });
+            assert_eq!(
+                translated(&body).unwrap()["response_format"]["json_schema"]["schema"]["type"],
+                "integer"
+            );
+        }
+    }
+
+    #[test]
     fn what_is_no_text_is_refused_by_name() {
         let user = |block: Value| json!({ "messages": [{ "role": "user", "content": [block] }] });
         for (body, word) in [
@@ -282,14 +303,10 @@ mod tests {
                 user(json!({ "type": "tool_result", "tool_use_id": "x", "content": [{ "type": "image" }] })),
                 "image",
             ),
+            (json!({ "messages": [{ "role": "user", "content": "x", "images": ["x"] }] }), "messages.images"),
             (user(json!({ "text": "x" })), "no type"),
             (user(json!({ "type": "tool_use", "name": "x" })), "no id"),
             (json!({ "messages": [] }), "at least one"),
-            (
-                json!({ "messages": [{ "role": "user", "content": "x" }],
-                     "tools": [{ "type": "web_search_20250305", "name": "web_search" }] }),
-                "web_search",
-            ),
             (json!({ "messages": [{ "role": "user", "content": "x" }], "mcp_servers": [{}] }), "mcp_servers"),
             (
                 json!({ "messages": [{ "role": "user", "content": "x" }],

@@ -3,13 +3,14 @@
 use hexflash::generate::Finish;
 use serde_json::{Value, json};
 
-use super::super::Model;
-use super::super::blocks::{Block, Blocks, Change, Named, Prefixes};
-use super::super::calls::Part;
-use super::super::dialogue::Parser;
-use super::super::error::ApiError;
-use super::super::shape::{Shape, Text, id};
-use crate::scheduler::{Outcome, Piece};
+use crate::http::app::Model;
+use crate::http::error::ApiError;
+use crate::http::shape::{Shape, Text};
+use crate::id::id;
+use crate::scheduler::news::{Outcome, Piece};
+use crate::text::blocks::{Block, Blocks, Change, Named, Prefixes};
+use crate::text::parser::Parser;
+use crate::text::part::Part;
 
 /// Only calls have names here.
 const PREFIXES: Prefixes = Prefixes { thought: "", text: "", call: "toolu_" };
@@ -129,7 +130,7 @@ impl Shape for Messages {
     }
 
     fn end(&mut self, _choice: usize, outcome: &Outcome) -> Vec<Value> {
-        let parts = self.parser.finish();
+        let parts = self.parser.finish(outcome.finish);
         let mut events = self.add(parts);
         self.blocks.close(|index, named, change| events.push(event(index, named, change)));
         events.push(json!({
@@ -161,7 +162,7 @@ impl Shape for Messages {
         // There is one.
         let Some(text) = texts.first() else { return Value::Null };
         let mut parts = self.parser.push(&text.all.text);
-        parts.extend(self.parser.finish());
+        parts.extend(self.parser.finish(text.outcome.finish));
         self.add(parts);
         let content = self.blocks.all().iter().map(whole).collect();
         self.message(content, Some(&text.outcome))

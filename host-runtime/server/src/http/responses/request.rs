@@ -3,9 +3,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::super::body::Fields;
-use super::super::error::ApiError;
-use super::super::shape::with;
+use crate::http::conversation::refuse_media;
+use crate::http::error::ApiError;
+use crate::http::fields::Fields;
+use crate::http::json::with;
 
 /// A field, and what stands for it in the answer if the request does not have it.
 type Echoed = (&'static str, fn() -> Value);
@@ -47,6 +48,7 @@ struct Format {
     #[serde(rename = "type")]
     kind: String,
     schema: Option<Value>,
+    strict: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -81,8 +83,7 @@ pub(super) fn translate(fields: Fields) -> Result<(Fields, Value), ApiError> {
     let mut set = |name: &str, value: Value| chat.insert(name.to_owned(), value);
     set("messages", messages.into());
     if let Some(tools) = fields.get::<Vec<Map<String, Value>>>("tools")? {
-        let tools: Result<Vec<Value>, _> = tools.into_iter().map(tool).collect();
-        set("tools", tools?.into());
+        set("tools", tools.into_iter().map(tool).collect());
     }
     if let Some(choice) = fields.raw("tool_choice") {
         set("tool_choice", chosen(choice)?);
@@ -135,9 +136,15 @@ fn refuse_kept(fields: &Fields) -> Result<(), ApiError> {
     }
 }
 
-fn form(Format { kind, schema }: Format) -> Result<Value, ApiError> {
+fn form(Format { kind, schema, strict }: Format) -> Result<Value, ApiError> {
     match (kind.as_str(), schema) {
-        ("json_schema", Some(schema)) => Ok(json!({ "type": kind, "json_schema": { "schema": schema } })),
+        ("json_schema", Some(schema)) => {
+            let mut named = json!({ "schema": schema });
+            if let Some(strict) = strict {
+                named = with(named, "strict", strict.into());
+            }
+            Ok(json!({ "type": kind, "json_schema": named }))
+        }
         ("json_schema", None) => Err(ApiError::field("text", "the schema is missing in format")),
         ("text" | "json_object", _) => Ok(json!({ "type": kind })),
         (kind, _) => {
@@ -150,20 +157,15 @@ fn kind(item: &Map<String, Value>) -> &str {
     item.get("type").and_then(Value::as_str).unwrap_or("no type")
 }
 
-/// A tool whose name stands beside its type to one that has it inside.
-fn tool(mut tool: Map<String, Value>) -> Result<Value, ApiError> {
-    match kind(&tool) {
-        "function" => {
-            let function = ["name", "description", "parameters"].into_iter().filter_map(|name| {
-                Some((name.to_owned(), tool.remove(name).filter(|value| !value.is_null())?))
-            });
-            Ok(json!({ "type": "function", "function": function.collect::<Map<_, _>>() }))
-        }
-        kind => {
-            let hint = format!("this server runs no {kind}; give tools of the type function");
-            Err(ApiError::unsupported("tools", &hint))
-        }
+/// A tool whose name stands beside its type to one that has it inside. Other kinds stay as they are.
+fn tool(mut tool: Map<String, Value>) -> Value {
+    if kind(&tool) != "function" {
+        return tool.into();
     }
+    let function = ["name", "description", "parameters"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), tool.remove(name).filter(|value| !value.is_null())?)));
+    json!({ "type": "function", "function": function.collect::<Map<_, _>>() })
 }
 
 fn chosen(choice: &Value) -> Result<Value, ApiError> {
@@ -246,6 +248,7 @@ impl Messages {
 
     fn add(&mut self, mut item: Map<String, Value>) -> Result<(), ApiError> {
         const FIELD: &str = "input";
+        refuse_media(&item, FIELD)?;
         let kind = match item.get("type") {
             Some(_) => kind(&item).to_owned(),
             // A message needs not say what it is.
@@ -256,7 +259,7 @@ impl Messages {
             item.get(name).and_then(Value::as_str).map(str::to_owned).ok_or_else(missing)
         };
         let content = |item: &mut Map<String, Value>, name: &str| {
-            let value = item.remove(name).unwrap_or_else(|| json!([]));
+            let value = item.remove(name).filter(|value| !value.is_null()).unwrap_or_else(|| json!([]));
             let content = Content::deserialize(value).map_err(|error| {
                 ApiError::field(FIELD, format!("{name} of an item of type {kind}: {error}"))
             })?;
@@ -277,10 +280,15 @@ impl Messages {
             },
             "reasoning" => {
                 let text = content(&mut item, "content")?;
-                self.turn().thoughts.push(text);
+                // Thoughts that only their author can read have no text.
+                if !text.is_empty() {
+                    self.turn().thoughts.push(text);
+                }
             }
             "function_call" => {
-                let function = json!({ "name": word("name")?, "arguments": word("arguments")? });
+                // Some clients send no arguments where a function has none.
+                let arguments = item.get("arguments").cloned().unwrap_or_default();
+                let function = json!({ "name": word("name")?, "arguments": arguments });
                 let call = json!({ "id": word("call_id")?, "type": "function", "function": function });
                 self.turn().calls.push(call);
             }
@@ -366,13 +374,13 @@ mod tests {
         for (body, word) in [
             (user(json!({ "type": "input_image", "image_url": "x" })), "input_image"),
             (user(json!({ "type": "input_file", "file_id": "x" })), "input_file"),
+            (json!({ "input": [{ "role": "user", "content": "x", "images": ["x"] }] }), "input.images"),
             (user(json!({ "type": "input_text" })), "no text"),
             (also("previous_response_id", json!("resp_1")), "keeps no answers"),
             (also("conversation", json!("conv_1")), "keeps no answers"),
             (also("store", json!(true)), "keeps no answers"),
             (also("background", json!(true)), "background"),
             (also("truncation", json!("auto")), "truncation"),
-            (also("tools", json!([{ "type": "web_search" }])), "web_search"),
             (also("tool_choice", json!({ "type": "allowed_tools" })), "allowed_tools"),
             (json!({ "input": [{ "type": "item_reference", "id": "x" }] }), "keeps no items"),
             (json!({ "input": [{ "type": "computer_call" }] }), "computer_call"),

@@ -6,13 +6,16 @@ use hexflash::generate::Finish;
 use hexflash::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-use super::super::blocks::{Block, Blocks, Change, Named, Prefixes};
-use super::super::calls::Part;
-use super::super::dialogue::Parser;
-use super::super::error::ApiError;
-use super::super::shape::{Shape, Text, id, timings, with, with_progress};
-use super::super::{Model, logprobs, now};
-use crate::scheduler::{Outcome, Piece, Progress};
+use crate::http::app::Model;
+use crate::http::error::ApiError;
+use crate::http::json::with;
+use crate::http::logprobs;
+use crate::http::shape::{Shape, Text, now, timings, with_progress};
+use crate::id::id;
+use crate::scheduler::news::{Outcome, Piece, Progress};
+use crate::text::blocks::{Block, Blocks, Change, Named, Prefixes};
+use crate::text::parser::Parser;
+use crate::text::part::Part;
 
 const PREFIXES: Prefixes = Prefixes { thought: "rs_", text: "msg_", call: "fc_" };
 
@@ -30,6 +33,8 @@ pub(super) struct Answer {
     events: u64,
     /// Probabilities of the tokens of the text, if they are wanted.
     logprobs: Vec<Value>,
+    /// Probabilities of tokens that have not become text.
+    untold: Vec<Value>,
 }
 
 /// The name of a call, by which its output is sent back, from that of its item.
@@ -137,6 +142,7 @@ impl Answer {
             echo,
             events: 0,
             logprobs: Vec::new(),
+            untold: Vec::new(),
         }
     }
 
@@ -197,8 +203,11 @@ impl Answer {
     }
 
     /// Adds parts of the answer, the text among them with these probabilities.
-    fn add(&mut self, parts: Vec<Part>, mut logprobs: Vec<Value>) -> Vec<Value> {
+    fn add(&mut self, parts: Vec<Part>, more: Vec<Value>) -> Vec<Value> {
         let mut all = Vec::new();
+        // Those of tokens that have not become text yet come first.
+        let mut logprobs = std::mem::take(&mut self.untold);
+        logprobs.extend(more);
         for part in parts {
             let is_text = matches!(part, Part::Text(_));
             let new = if is_text { std::mem::take(&mut logprobs) } else { Vec::new() };
@@ -209,7 +218,19 @@ impl Answer {
             });
             total.extend(new);
         }
+        self.untold = logprobs;
         all
+    }
+
+    /// Tells the probabilities of the last tokens, which have no text: they belong to the text before them,
+    /// or to an empty one.
+    fn tell_rest(&mut self) -> Vec<Value> {
+        let is_text = self.blocks.all().last().is_none_or(|last| matches!(last.block, Block::Text(_)));
+        if is_text && !self.untold.is_empty() {
+            return self.add(vec![Part::Text(String::new())], Vec::new());
+        }
+        self.logprobs.append(&mut self.untold);
+        Vec::new()
     }
 
     /// Events with their numbers.
@@ -249,8 +270,9 @@ impl Shape for Answer {
     }
 
     fn end(&mut self, _choice: usize, outcome: &Outcome) -> Vec<Value> {
-        let parts = self.parser.finish();
+        let parts = self.parser.finish(outcome.finish);
         let mut all = self.add(parts, Vec::new());
+        all.extend(self.tell_rest());
         let logprobs = &self.logprobs;
         self.blocks.close(|index, named, change| all.extend(events(index, named, change, logprobs)));
         let response = self.response(Some(outcome));
@@ -279,9 +301,10 @@ impl Shape for Answer {
         // There is one.
         let Some(text) = texts.first() else { return Value::Null };
         let mut parts = self.parser.push(&text.all.text);
-        parts.extend(self.parser.finish());
+        parts.extend(self.parser.finish(text.outcome.finish));
         let logprobs = self.probabilities(&text.all);
         self.add(parts, logprobs);
+        self.tell_rest();
         with(self.response(Some(&text.outcome)), "timings", timings(&text.outcome.times))
     }
 }

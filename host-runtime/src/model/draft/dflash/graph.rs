@@ -1,11 +1,11 @@
-//! What a DFlash draft has on the device: weights, memory, and its graph.
+//! The graph of a DFlash or DSpark draft, with its weights and memory on the device.
 
-use hexflash_abi::op::params::Scale;
+use hexflash_abi::op::params::{NextDraft, Scale};
 use hexflash_abi::program::TensorFlags;
 use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, Op};
 
-use super::hyper::DFlash;
+use super::hyper::{Chain, DFlash, MARKOV};
 use crate::gguf::Gguf;
 use crate::model::block::Mix;
 use crate::model::cache_types::CacheTypes;
@@ -27,10 +27,12 @@ const OUTPUT_NORM: &str = "output_norm.weight";
 
 /// The block to draft from: the anchor, then masks, I32 `{MAX_VERIFY}`.
 const NOISE: &str = "noise";
-/// 1, 2, .., I32 `{MAX_VERIFY}`: rows of the block that are drafts.
+/// 0, 1, 2, .., I32 `{2 * MAX_VERIFY}`: rows of the block, so that they can begin at any.
 const ROWS: &str = "rows";
 /// Target ids of a reduced head, I32 `{1, rows}`.
 const D2T: &str = "d2t";
+/// The head that says how sure a DSpark draft is. Drafts are not cut by it: `auto` adapts to what is kept.
+const CONFIDENCE: &str = "conf_proj.";
 
 impl DraftModel for DFlash {
     fn taps(&self) -> &[u32] {
@@ -64,11 +66,16 @@ impl DraftModel for DFlash {
         for (i, layer) in self.layers.iter().enumerate() {
             layer.weights(&mut plan, ALL.layer(i))?;
         }
-        match plan.unused(|name| name.starts_with(D2T)) {
+        if let Some(Chain { rank, n_vocab, .. }) = self.chain {
+            plan.add(ALL, MARKOV[0], &[rank, n_vocab], Form::Tiled)?;
+            plan.add(ALL, MARKOV[1], &[rank, self.head.rows], Form::Tiled)?;
+        }
+        let is_chain = self.chain.is_some();
+        match plan.unused(|name| name.starts_with(D2T) || is_chain && name.starts_with(CONFIDENCE)) {
             None => Ok(plan.finish()),
             Some(name) => Err(ModelError::Draft {
                 path: gguf.path().to_path_buf(),
-                error: DraftError::Unsupported { name: name.to_owned(), kind: "DFlash v1" },
+                error: DraftError::Unsupported { name: name.to_owned(), kind: self.kind() },
             }),
         }
     }
@@ -79,13 +86,13 @@ impl DraftModel for DFlash {
         }
         let mut ints = |name, ne| plan.keep(ALL, name, Purpose::Rounds, (DType::I32, ne));
         ints(NOISE, [MAX_VERIFY, 1, 1, 1])?;
-        ints(ROWS, [MAX_VERIFY, 1, 1, 1])?;
+        ints(ROWS, [2 * MAX_VERIFY, 1, 1, 1])?;
         self.d2t.as_ref().map_or(Ok(()), |ids| ints(D2T, [1, ids.len() as u32, 1, 1]))
     }
 
     fn tables(&self) -> Vec<(String, Vec<u32>)> {
         let noise = (ALL.label(NOISE), vec![self.mask; MAX_VERIFY as usize]);
-        let rows = (ALL.label(ROWS), (1..=MAX_VERIFY).collect());
+        let rows = (ALL.label(ROWS), (0..2 * MAX_VERIFY).collect());
         let d2t = self.d2t.as_ref().map(|ids| (ALL.label(D2T), ids.clone()));
         [noise, rows].into_iter().chain(d2t).collect()
     }
@@ -108,6 +115,11 @@ impl DraftModel for DFlash {
 
     fn propose(&self, g: &mut Graph<'_>) {
         g.part(Part::DraftBlock);
+        if let Some(chain) = self.chain {
+            // Rows see each other, so that their number counts. A chain was trained with a row for each draft
+            // that may be wanted, DFlash with the rows of a whole block.
+            g.set_tokens(Register::DraftMax, (!chain.from_anchor).into());
+        }
         let x = self.embed(g);
         for (i, layer) in self.layers.iter().enumerate() {
             let [stream, y] = layer.record(g, ALL.layer(i), x, x);
@@ -117,8 +129,14 @@ impl DraftModel for DFlash {
         // head.
         g.part(Part::DraftHead);
         g.set_tokens(Register::NDraft, 0);
-        self.guess(g, x);
-        g.set_tokens(Register::NDraft, 1);
+        let logits = self.logits(g, x);
+        match self.chain {
+            None => {
+                self.guess(g, logits, 0);
+                g.set_tokens(Register::NDraft, 1);
+            }
+            Some(_) => self.guess_in_turn(g, logits),
+        }
     }
 }
 
@@ -138,23 +156,61 @@ impl DFlash {
         x
     }
 
-    /// The best token of each row of x{n_embd,t} but the anchor's.
-    fn guess(&self, g: &mut Graph<'_>, x: Tensor) {
-        let (t, io, rows) = (g.t(), g.cx().io, self.head.rows);
-        let block = g.rec.view(x, 0, [self.n_embd, t, 1, 1], g.rec.nb(x), None);
-        let ids = g.kept_part(&ALL.label(ROWS), 0, [t, 1, 1, 1], TensorFlags::empty());
-        g.rec.tokens_on(ids, 0);
-        let x = g.activation([self.n_embd, t, 1, 1], Some(1));
-        g.rec.op(Op::GetRows, &[block, ids], x);
+    /// The logits {rows,t} of the rows of x{n_embd,t} that guess drafts.
+    fn logits(&self, g: &mut Graph<'_>, x: Tensor) -> Tensor {
+        let t = g.t();
+        let from_anchor = self.chain.is_some_and(|chain| chain.from_anchor);
+        let x = self.rows_from(g, x, u32::from(!from_anchor));
         let x = g.rms_norm(x, &ALL.label(OUTPUT_NORM), self.rms_eps);
-        let logits = g.io("logits", io.logits, DType::F32, [rows, t, 1, 1], TensorFlags::empty());
+        let at = g.cx().io.logits;
+        let logits = g.io("logits", at, DType::F32, [self.head.rows, t, 1, 1], TensorFlags::empty());
         g.rec.tokens_on(logits, 1);
         g.linear_into(x, &self.head.label(), logits);
+        logits
+    }
 
-        let flags = TensorFlags::HOST_READS | g.shared();
-        let drafts = g.kept_part(&ALL.label(BLOCK), 1, [t, 1, 1, 1], flags);
+    /// The rows of x{n,t} from row `first` on, as many as the token axis has: {n,t}.
+    fn rows_from(&self, g: &mut Graph<'_>, x: Tensor, first: u32) -> Tensor {
+        let (t, [n, ..]) = (g.t(), g.rec.ne(x));
+        let all = g.rec.view(x, 0, [n, t, 1, 1], g.rec.nb(x), None);
+        let ids = g.kept_part(&ALL.label(ROWS), first, [t, 1, 1, 1], TensorFlags::empty());
+        g.rec.tokens_on(ids, 0);
+        let rows = g.activation([n, t, 1, 1], Some(1));
+        g.rec.op(Op::GetRows, &[all, ids], rows);
+        rows
+    }
+
+    /// One draft after the other: the logits of each get what the chain says of the draft before it.
+    fn guess_in_turn(&self, g: &mut Graph<'_>, all: Tensor) {
+        let next = |g: &mut Graph<'_>, draft| g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft });
+        let first = g.weight(&ALL.label(MARKOV[0]));
+        for draft in 0..self.block - 1 {
+            next(g, draft);
+            let t = g.t();
+            let before = g.kept_part(&ALL.label(BLOCK), draft, [t, 1, 1, 1], TensorFlags::empty());
+            g.rec.tokens_on(before, 0);
+            let row = g.activation([g.rec.ne(first)[0], t, 1, 1], Some(1));
+            g.rec.op(Op::GetRows, &[first, before], row);
+            let logits = g.linear(row, &ALL.label(MARKOV[1]));
+            let own = self.rows_from(g, all, draft);
+            g.update(Op::Add, logits, own);
+            self.guess(g, logits, draft);
+        }
+        next(g, self.block - 1);
+    }
+
+    /// The best token of each row of logits{rows,t}: draft number `draft`, and those after it.
+    fn guess(&self, g: &mut Graph<'_>, logits: Tensor, draft: u32) {
+        let (t, io) = (g.t(), g.cx().io);
+        // The tensors of the first draft reach over all others, so that they alone are handed to the host.
+        let [on_drafts, on_margins] = match draft {
+            0 => [TensorFlags::HOST_READS | g.shared(), TensorFlags::HOST_READS],
+            _ => [TensorFlags::empty(); 2],
+        };
+        let drafts = g.kept_part(&ALL.label(BLOCK), 1 + draft, [t, 1, 1, 1], on_drafts);
         g.rec.tokens_on(drafts, 0);
-        let margins = g.io("margins", io.margins, DType::F32, [t, 1, 1, 1], TensorFlags::HOST_READS);
+        let at = io.margins + 4 * u64::from(draft);
+        let margins = g.io("margins", at, DType::F32, [t, 1, 1, 1], on_margins);
         g.rec.tokens_on(margins, 0);
         let argmax = |g: &mut Graph<'_>, best| {
             g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margins], &[0u32; 0]);

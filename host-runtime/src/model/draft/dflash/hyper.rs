@@ -1,16 +1,16 @@
-//! Hyper-parameters of a DFlash draft, and whether it belongs to a target.
+//! Hyper-parameters of a DFlash or DSpark draft, and whether it belongs to a target.
 
 use hexflash_abi::op::params::Visibility;
 
 use crate::gguf::{GgmlType, Gguf};
-use crate::model::block::{Attention, Layer, Mlp, Norms, Queries};
+use crate::model::block::{Attention, Layer, Mlp, Queries};
 use crate::model::decoder::Decoder;
 use crate::model::error::{DraftError, ModelError};
 use crate::model::keys::{Keys, LIMIT, MAX_BLOCKS};
 use crate::model::limits::MAX_VERIFY;
 use crate::model::scope::{EMBEDDING, HEAD, Scope};
 
-/// A DFlash v1 draft.
+/// A DFlash v1 draft, or a DSpark draft, which is one with a [`Chain`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DFlash {
     /// Width of the residual stream.
@@ -19,7 +19,7 @@ pub(super) struct DFlash {
     pub rms_eps: f32,
     /// The layers, each with a window of its own.
     pub layers: Vec<Layer<Attention>>,
-    /// Tokens of a block: the anchor, and one mask per draft.
+    /// The anchor, and the drafts that may follow it.
     pub block: u32,
     /// Id of the mask token.
     pub mask: u32,
@@ -35,7 +35,24 @@ pub(super) struct DFlash {
     pub head: Table,
     /// Target id of each row of a reduced head.
     pub d2t: Option<Vec<u32>>,
+    /// Chain that makes each draft depend on the one before it, if there is one.
+    pub chain: Option<Chain>,
 }
+
+/// DSpark's head of low rank: the logits of a row get W2 W1\[prev\] on top, where prev is the draft before
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Chain {
+    /// Rank of the two matrices.
+    pub rank: u32,
+    /// Rows of the first one: a token each.
+    pub n_vocab: u32,
+    /// Whether the anchor's row guesses the first draft. Otherwise it is the row after it, as in DFlash.
+    pub from_anchor: bool,
+}
+
+/// The two matrices of a chain.
+pub(super) const MARKOV: [&str; 2] = ["markov_w1.weight", "markov_w2.weight"];
 
 /// A matrix with a row per token: the draft's own or the target's.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,10 +84,8 @@ impl DFlash {
     /// Not a DFlash v1 draft, a missing key, or a draft for another target.
     pub(super) fn read(gguf: &Gguf, keys: &Keys<'_>, target: &Decoder) -> Result<Self, ModelError> {
         let wrap = |error| ModelError::Draft { path: gguf.path().to_path_buf(), error };
-        for (tensor, kind) in [("selector_hidden.weight", "DFlash v2"), ("markov_w1.weight", "DSpark")] {
-            if gguf.tensor(tensor).is_some() {
-                return Err(wrap(DraftError::Kind { kind }));
-            }
+        if gguf.tensor("selector_hidden.weight").is_some() {
+            return Err(wrap(DraftError::Kind { kind: "DFlash v2" }));
         }
         if gguf.tensor("enc.output_norm.weight").is_none() {
             let what = "there is no tensor enc.output_norm.weight".to_owned();
@@ -92,17 +107,22 @@ impl DFlash {
             queries: Queries::Apart,
             ..attention
         };
-        let layer = |window| Layer {
-            n_embd,
-            norms: Norms::usual(rms_eps),
-            mixer: Attention { window, ..attention.clone() },
-            mlp: mlp.clone().into(),
+        let chain = Self::chain(gguf, keys, target)?;
+        let rows = meta.u32_or(&keys.key("block_size"), 16)?;
+        if !(2..=MAX_VERIFY).contains(&rows) {
+            return Err(keys.bad("block_size", rows, &format!("2 to {MAX_VERIFY}")));
+        }
+        // A step that verifies has no more rows.
+        let block = (rows + u32::from(chain.is_some_and(|chain| chain.from_anchor))).min(MAX_VERIFY);
+        let layer = |window| {
+            let attention = Attention { window, ..attention.clone() };
+            Layer::new(n_embd, rms_eps, attention, mlp.clone())
         };
         let draft = Self {
             n_embd,
             rms_eps,
             layers: windows.into_iter().map(layer).collect(),
-            block: meta.u32_or(&keys.key("block_size"), 16)?,
+            block,
             mask: Self::mask(keys)?.ok_or_else(|| wrap(DraftError::NoMask))?,
             taps: Self::taps(keys)?,
             tap_width: 0,
@@ -110,10 +130,8 @@ impl DFlash {
             embedding: Self::embedding(gguf, target),
             head: Self::head(gguf, target),
             d2t: None,
+            chain,
         };
-        if !(2..=MAX_VERIFY).contains(&draft.block) {
-            return Err(keys.bad("block_size", draft.block, &format!("2 to {MAX_VERIFY}")));
-        }
         let activation = meta.str_opt(&keys.key("hidden_activation"))?.unwrap_or("silu");
         if activation != "silu" {
             return Err(keys.bad("hidden_activation", activation, "silu"));
@@ -128,6 +146,19 @@ impl DFlash {
         }
         let d2t = draft.reduced_vocabulary(gguf, target)?;
         Ok(Self { d2t, tap_width, ..draft })
+    }
+
+    /// The chain of a DSpark draft. Its matrices' shapes are checked with those of all weights.
+    fn chain(gguf: &Gguf, keys: &Keys<'_>, target: &Decoder) -> Result<Option<Chain>, ModelError> {
+        let Some(first) = gguf.tensor(MARKOV[0]) else { return Ok(None) };
+        let rank = u32::try_from(first.ne[0]).ok().filter(|&rank| rank <= LIMIT).unwrap_or(LIMIT);
+        let from_anchor = keys.meta().bool_or(&keys.key("sample_from_anchor"), true)?;
+        Ok(Some(Chain { rank, n_vocab: target.n_vocab, from_anchor }))
+    }
+
+    /// Name of the kind of draft.
+    pub(super) fn kind(&self) -> &'static str {
+        if self.chain.is_some() { "DSpark" } else { "DFlash v1" }
     }
 
     fn embedding(gguf: &Gguf, target: &Decoder) -> Table {

@@ -99,13 +99,10 @@ pub(super) fn read(
         belongs_to(&own, target).map_err(wrap)?;
     }
     let layer = target.layers.iter().find_map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) => Some(Layer {
-            n_embd: layer.n_embd,
-            norms: layer.norms,
-            // Of the text before the anchor only keys and values are wanted.
-            mixer: Attention { queries: Queries::Apart, ..attention.clone() },
-            mlp: layer.mlp.clone(),
-        }),
+        // Of the text before the anchor only keys and values are wanted.
+        Mixer::Attention(attention) => {
+            Some(layer.with_mixer(Attention { queries: Queries::Apart, ..attention.clone() }))
+        }
         _ => None,
     });
     let number = target.layers.len();

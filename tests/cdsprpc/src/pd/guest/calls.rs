@@ -1,15 +1,17 @@
 //! What the skel imports, answered by what this process plays. Its addresses are valid here, but a pointer
 //! has 4 bytes there.
 
-use std::ffi::c_void;
-use std::sync::mpsc::channel;
+use std::ffi::{CString, c_void};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hexflash_fastrpc::aee;
 use hexflash_fastrpc::queue::{Buffer, Packet};
-use hexflash_guest::wire::{Answer, Ask, IMPORTS, PAGE, act};
+use hexflash_guest::wire::{Answer, Ask, CALLBACK, CALLBACKS, ENTRY_BYTES, IMPORTS, PAGE, act};
+use rustix::mm::ProtFlags;
 
-use super::{STARTING, busy_engine, get, mapping, paint, put};
+use super::{Guest, STARTING, busy_engine, get, mapping, paint, put};
 use crate::queue::{self, Announced};
 use crate::state::{CONFIG, violation};
 use crate::{hap, qurt, views, vtcm};
@@ -67,7 +69,7 @@ fn acting(code: i32, act: u32, words: [u32; 6]) -> Answer {
 }
 
 /// Answers a call of what the skel imports.
-pub(super) fn answer(question: &Ask) -> Answer {
+pub(super) fn answer(question: &Ask, guest: &Guest) -> Answer {
     let [a, b, c, d, e, f] = question.registers;
     let stacked = |i: u32| word(question.stack + 4 * i);
     let bad = value(aee::on_dsp(aee::BAD_PARAMETER));
@@ -97,6 +99,39 @@ pub(super) fn answer(question: &Ask) -> Answer {
             // SAFETY: the request is memory of this process, too, which its caller leaves alone meanwhile.
             value(unsafe { hap::HAP_power_set(pointer(a), pointer(b)) })
         }
+        "HAP_debug_v2" => {
+            hap::log(&text(d), &text(stacked(0)));
+            value(0)
+        }
+        "memalign" => {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            let base = (a.is_power_of_two() && b > 0).then(|| views::low(b as usize, access)).flatten();
+            let answer = base.and_then(|base| mapping(base, 3)).unwrap_or_default();
+            HEAP.lock().unwrap_or_else(PoisonError::into_inner).extend(base);
+            answer
+        }
+        "free" => {
+            let mut heap = HEAP.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(at) = heap.iter().position(|&base| base == a as usize) else {
+                violation(&format!("free of {a:#x}, which was not allocated"));
+                return value(0);
+            };
+            heap.swap_remove(at);
+            let bytes = views::file_at(a as usize).map_or(0, |(bytes, _)| bytes);
+            views::free_low(a as usize, bytes);
+            acting(0, act::UNMAP, [a, bytes as u32, 0, 0, 0, 0])
+        }
+        "qurt_sleep" => {
+            busy_engine(question, "a thread went to sleep");
+            qurt::qurt_sleep(u64::from(a) | u64::from(b) << 32);
+            value(0)
+        }
+        "qurt_thread_get_id" => value(1),
+        "qurt_thread_get_priority" => value(qurt::qurt_thread_get_priority(a)),
+        "sysmon_set_dcvs_v3_protected_bus_corners" if there(a, POWER) => {
+            // SAFETY: the request is memory of this process, too, which its caller leaves alone meanwhile.
+            value(unsafe { hap::sysmon_set_dcvs_v3_protected_bus_corners(pointer(a), b) })
+        }
         "qurt_mem_cache_clean" => value(hap::qurt_mem_cache_clean(a as usize, b as usize, c, d)),
         "abort" => {
             violation("the library has called abort");
@@ -120,38 +155,48 @@ pub(super) fn answer(question: &Ask) -> Answer {
         name if name.starts_with("compute_resource") => resource(name, question),
         "dspqueue_import" => {
             let id = u64::from(a) | u64::from(b) << 32;
-            if c != 0 || d != 0 {
-                return value(aee::on_dsp(aee::UNSUPPORTED));
+            if (c == 0) != (d == 0) {
+                return bad;
             }
-            match queue::import(id) {
+            match queue::import(id, c != 0) {
                 Ok(queue) => {
                     let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
-                    queues.push(Some(queue));
-                    give(f, queues.len() as u32);
-                    value(0)
+                    queues.push(Some(Arc::clone(&queue)));
+                    let handle = queues.len() as u32;
+                    give(f, handle);
+                    if c == 0 { value(0) } else { start_caller(guest, Caller { queue, handle, callback: c }) }
                 }
                 Err(code) => value(code),
             }
         }
+        CALLBACKS => call_back(),
         "dspqueue_close" => {
             let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
             let queue = (a as usize).checked_sub(1).and_then(|i| queues.get_mut(i)).and_then(Option::take);
+            drop(queues);
             queue.map_or(bad, |queue| {
                 queue.close();
+                let ended = CALLER_ENDS.lock().unwrap_or_else(PoisonError::into_inner).take();
+                // Nothing is sent: the thread's end closes the channel.
+                let _ = ended.map(|ended| ended.recv());
                 value(0)
             })
         }
-        "dspqueue_read" => {
+        "dspqueue_peek" => {
             let Some(queue) = open_queue(a) else { return bad };
             busy_engine(question, "a message was waited for");
-            let (max_buffers, max_message, timeout) = (c, f, stacked(2));
+            value(queue.peek(e))
+        }
+        "dspqueue_read_noblock" => {
+            let Some(queue) = open_queue(a) else { return bad };
+            let (max_buffers, max_message) = (c, f);
             let (bytes, message) = (stacked(0), stacked(1));
             let room =
                 [(b, 4), (d, 4), (bytes, 4), (e, 24 * max_buffers as usize), (message, max_message as usize)];
             if !room.into_iter().all(|(address, bytes)| there(address, bytes)) {
                 return bad;
             }
-            match queue.receive(max_buffers, max_message, timeout) {
+            match queue.receive(max_buffers, max_message) {
                 Ok(packet) => {
                     // SAFETY: all of these are memory of this process, too, as long as the limits say, by the
                     // check above; their caller leaves them alone meanwhile.
@@ -171,7 +216,7 @@ pub(super) fn answer(question: &Ask) -> Answer {
             let Some(queue) = open_queue(a) else { return bad };
             busy_engine(question, "an answer was sent");
             let (n, bytes, message, timeout) = (c, e, f, stacked(0));
-            if !there(d, n as usize * size_of::<Buffer>()) || !there(message, bytes as usize) {
+            if n > 0 && !there(d, n as usize * size_of::<Buffer>()) || !there(message, bytes as usize) {
                 return bad;
             }
             // SAFETY: both are memory of this process, too, by the check above, and their caller leaves them
@@ -182,6 +227,66 @@ pub(super) fn answer(question: &Ask) -> Answer {
         }
         _ => bad,
     }
+}
+
+/// Blocks of the library's heap.
+static HEAP: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// Blocks that are left at the end.
+pub(super) fn heap_blocks() -> usize {
+    HEAP.lock().unwrap_or_else(PoisonError::into_inner).len()
+}
+
+/// Who calls back when packets come: the queue, its handle, and the function.
+#[derive(Clone)]
+struct Caller {
+    queue: Arc<Announced>,
+    handle: u32,
+    callback: u32,
+}
+
+static CALLER: Mutex<Option<(Caller, u32)>> = Mutex::new(None);
+/// Closed when the thread has ended that calls back.
+static CALLER_ENDS: Mutex<Option<Receiver<()>>> = Mutex::new(None);
+
+/// Starts the thread of the queue's library that calls back.
+fn start_caller(guest: &Guest, caller: Caller) -> Answer {
+    /// No number that QuRT gives here: those are above 0x100.
+    const NUMBER: u32 = 0x3f;
+    // One less than what was written counts as seen: the importer may have come after the first packet.
+    let seen = caller.queue.written().wrapping_sub(1);
+    *CALLER.lock().unwrap_or_else(PoisonError::into_inner) = Some((caller, seen));
+    let (end, ended) = channel();
+    paint(guest.callbacks);
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner).insert(NUMBER, (end, guest.callbacks));
+    *CALLER_ENDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+    let entry = guest.entries.load(Ordering::SeqCst) + CALLBACK * ENTRY_BYTES;
+    acting(0, act::CLONE, [entry, 0, (guest.callbacks.0 + guest.callbacks.1) as u32, NUMBER, 0, 0])
+}
+
+/// Function that the thread is to call when the next packet is there; none when the queue is closed.
+fn call_back() -> Answer {
+    let caller = CALLER.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some((caller, mut seen)) = caller else { return Answer::default() };
+    if !caller.queue.wait_for_packet(&mut seen) {
+        return Answer::default();
+    }
+    let (handle, callback) = (caller.handle, caller.callback);
+    *CALLER.lock().unwrap_or_else(PoisonError::into_inner) = Some((caller, seen));
+    acting(0, act::CALL, [callback, handle, 0, 0, 0, 0])
+}
+
+/// A text of the guest's that ends with 0, or as much of it as is there.
+fn text(address: u32) -> CString {
+    let bytes = (address..).map_while(|at| {
+        let mut byte = [0];
+        if !views::is_low(at as usize, 1) {
+            return None;
+        }
+        get(at as usize, &mut byte);
+        (byte[0] != 0).then_some(byte[0])
+    });
+    CString::new(bytes.collect::<Vec<_>>()).unwrap_or_default()
 }
 
 fn open_queue(handle: u32) -> Option<Arc<Announced>> {
@@ -236,6 +341,10 @@ fn resource(name: &str, question: &Ask) -> Answer {
     unsafe {
         match name {
             "compute_resource_attr_init" => value(vtcm::compute_resource_attr_init(attributes)),
+            "compute_resource_attr_init_v2" if there(a, b as usize) => {
+                value(vtcm::compute_resource_attr_init_v2(attributes, b, c))
+            }
+            "compute_resource_update_priority" => value(vtcm::compute_resource_update_priority(a, b)),
             "compute_resource_attr_set_serialize" => {
                 value(vtcm::compute_resource_attr_set_serialize(attributes, b as u8))
             }

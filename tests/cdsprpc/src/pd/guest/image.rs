@@ -5,14 +5,17 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use hexflash_abi::forms::{Form, Group};
 use hexflash_guest::wire::{ENTRY_BYTES, IMPORTS, PAGE};
 use object::elf::{PF_R, PF_W, PF_X, PT_LOAD, STT_FUNC};
 use object::read::elf::{ElfFile32, ProgramHeader};
-use object::{LittleEndian, Object, ObjectSymbol, RelocationFlags, RelocationTarget};
+use object::{
+    LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionKind,
+};
 use rustix::mm::ProtFlags;
 use zerocopy::IntoBytes;
 
-use crate::state::CONFIG;
+use crate::qurt::is_missing;
 use crate::views;
 
 /// Relocations of Hexagon: the address of a symbol, for data, for a call, and the library's own address.
@@ -28,6 +31,26 @@ const CODE: [u32; 3] = [0xa0e1_c00c, 0xa601_c240, 0x529f_c000];
 /// The same, but the descriptor counts as done at once: in the last packet `memb(r2+#7) = #-128` as well.
 const COUNTS_AS_DONE: [u32; 4] = [CODE[0], CODE[1], 0x529f_4000, 0x3c02_e380];
 
+/// Float instructions that have a group: the bits of a word that are not registers and not the packet's, and
+/// what they are.
+const FORMS: [(Form, u32, u32); 8] = [
+    (Form::AddSf, OF_THREE, 0x1f80_20c0),
+    (Form::SubSf, OF_THREE, 0x1f80_20e0),
+    (Form::MpySf, OF_THREE, 0x1f80_2020),
+    (Form::MpyAccSf, OF_THREE, 0x1c40_2020),
+    (Form::MpyHf, OF_THREE, 0x1f80_2060),
+    (Form::CvtSfHf, OF_TWO, 0x1e04_2080),
+    (Form::CvtHfSf, OF_THREE, 0x1f60_2020),
+    (Form::CvtHfB, OF_TWO, 0x1e04_2040),
+];
+/// The bits of instructions with three registers, and with two.
+const OF_THREE: u32 = 0xffe0_20e0;
+const OF_TWO: u32 = 0xffff_20e0;
+/// The bits that say where a packet ends.
+const PARSE: u32 = 0xc000;
+/// `v0.f8 = vabs(v0.f8)`, which v79 was the first to have.
+const REFUSED: u32 = 0x1c66_20c0;
+
 /// A loaded skel.
 pub(super) struct Image {
     /// Where it begins, and its bytes.
@@ -35,6 +58,8 @@ pub(super) struct Image {
     pub(super) bytes: usize,
     /// Parts that are not written: offset and contents.
     constants: Vec<(usize, Vec<u8>)>,
+    /// Parts that are code: offset and bytes.
+    code: Vec<(usize, usize)>,
     /// Whole pages, in order, with their access as `mmap` has it.
     pub(super) pages: Vec<(usize, usize, u32)>,
     /// Where the addresses of imported functions go: offsets, and places in [`IMPORTS`].
@@ -45,10 +70,8 @@ pub(super) struct Image {
     pub(super) entry: usize,
 }
 
-/// Whether images of the configured version lack this function: the library must do without.
-fn is_missing(name: &str) -> bool {
-    CONFIG.arch() < 0x75 && ["HAP_mmap2", "HAP_munmap2"].contains(&name)
-}
+/// The first memory of a process that runs unsigned libraries (FastRPC's `remote.h`).
+const FIRST_MEMORY: usize = 5 << 20;
 
 fn wrong(what: impl fmt::Display) -> String {
     format!("the library cannot be loaded: {what}")
@@ -64,12 +87,16 @@ impl Image {
             elf.elf_program_headers().iter().filter(|it| it.p_type(endian) == PT_LOAD).collect();
         let bytes = segments.iter().map(|it| it.p_vaddr(endian) as usize + it.p_memsz(endian) as usize).max();
         let bytes = bytes.ok_or_else(|| wrong("it has no segments"))?.next_multiple_of(PAGE);
+        if bytes > FIRST_MEMORY {
+            return Err(wrong(format_args!("it takes {bytes} bytes before it can ask for any")));
+        }
         let all = ProtFlags::READ | ProtFlags::WRITE;
         let base = views::low(bytes, all).ok_or_else(|| wrong("there is no room"))?;
         let mut image = Self {
             base,
             bytes,
             constants: Vec::new(),
+            code: Vec::new(),
             pages: Vec::new(),
             imports: Vec::new(),
             functions: Vec::new(),
@@ -93,6 +120,8 @@ impl Image {
             }
         }
         image.pages = access.iter().enumerate().map(|(i, &access)| (i * PAGE, PAGE, access)).collect();
+        let code = elf.sections().filter(|section| section.kind() == SectionKind::Text);
+        image.code = code.map(|section| (section.address() as usize, section.size() as usize)).collect();
         image.relocate(&elf)?;
         for symbol in elf.symbols() {
             if symbol.elf_symbol().st_type() == STT_FUNC
@@ -160,6 +189,54 @@ impl Image {
         assert!(contents.starts_with(CODE.as_bytes()), "{LINK} is other code: {contents:x?}");
         contents.copy_from_slice(COUNTS_AS_DONE.as_bytes());
         self.write(at, COUNTS_AS_DONE.as_bytes());
+    }
+
+    /// Makes the processor one that does not have a group of float instructions: where the library has one of
+    /// them stands a word that no version up to v75 has.
+    ///
+    /// # Panics
+    /// If there is no such group: a test is wrong.
+    pub(super) fn refuse(&mut self, group: &str) {
+        let group = Group::ALL.iter().find(|known| known.name() == group);
+        let group = *group.unwrap_or_else(|| panic!("{group:?} is no group"));
+        for &(_, mask, bits) in FORMS.iter().filter(|(form, ..)| form.group() == Some(group)) {
+            self.replace(|word| (word & mask == bits).then_some(REFUSED | word & PARSE));
+        }
+    }
+
+    /// Makes the processor one that subtracts where it should add.
+    pub(super) fn make_sums_differences(&mut self) {
+        let [(_, mask, sum), (_, _, difference), ..] = FORMS;
+        self.replace(|word| (word & mask == sum).then_some(difference | word & !mask));
+    }
+
+    /// Replaces words of code.
+    fn replace(&mut self, with: impl Fn(u32) -> Option<u32>) {
+        for (at, bytes) in self.code.clone() {
+            for place in (at..at + bytes).step_by(4) {
+                if let Some(word) = with(self.word(place)) {
+                    self.change(place, word);
+                }
+            }
+        }
+    }
+
+    /// A word of the image.
+    fn word(&self, at: usize) -> u32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.bytes);
+        let from = std::ptr::with_exposed_provenance::<u32>(self.base + at);
+        // SAFETY: inside the image, by the assertion above, at a multiple of 4 as the base is one of a
+        // page's; no thread of the guest uses it yet.
+        unsafe { from.read() }
+    }
+
+    /// Writes another word of code, which then counts as what was loaded.
+    fn change(&mut self, at: usize, word: u32) {
+        self.put(at, word);
+        let constants = self.constants.iter_mut();
+        let kept = constants
+            .filter_map(|(start, contents)| contents.get_mut(at.checked_sub(*start)?..)?.first_chunk_mut());
+        kept.for_each(|kept| *kept = word.to_le_bytes());
     }
 
     fn write(&self, at: usize, contents: &[u8]) {

@@ -16,6 +16,7 @@ use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
@@ -54,6 +55,10 @@ struct Guest {
     process: Process,
     arguments: usize,
     stack: Stack,
+    /// The stack of the thread that calls back for a queue.
+    callbacks: Stack,
+    /// Address of the entries of imported functions; 0 before the guest has said so.
+    entries: AtomicU32,
     /// To the thread that calls the skel: the next call, or that there is none; and back: the code.
     line: Mutex<(Sender<Option<Call>>, Receiver<u32>)>,
     /// The other end, until that thread has it.
@@ -91,14 +96,18 @@ pub(crate) fn place() -> Option<String> {
     Some(format!("called from {}", guest.image.place(from)))
 }
 
-/// Has the thread of the guest whose call this thread answers call a function; `false` if there is none.
+/// Makes a thread of the guest call a function: the one whose call this thread answers, or the next that has
+/// nothing else to do; `false` if there is no guest.
 pub(crate) fn call_later(function: u32, arguments: [u32; 2]) -> bool {
-    let on = FROM.get().is_some();
-    if on {
-        LATER.set(Some((function, arguments)));
+    match FROM.get() {
+        Some(_) => LATER.set(Some((function, arguments))),
+        None => *PENDING.lock().unwrap_or_else(PoisonError::into_inner) = Some((function, arguments)),
     }
-    on
+    is_on()
 }
+
+/// A call for any thread.
+static PENDING: Mutex<Option<(u32, [u32; 2])>> = Mutex::new(None);
 
 /// Loads the library that a URI names and starts the process, unless that is done.
 pub(crate) fn start(uri: &[u8]) -> io::Result<()> {
@@ -112,10 +121,18 @@ pub(crate) fn start(uri: &[u8]) -> io::Result<()> {
     if CONFIG.text("forget") == Some("wait") {
         image.forget_to_wait();
     }
+    if let Some(group) = CONFIG.text("refuse") {
+        image.refuse(group);
+    }
+    if CONFIG.text("sums") == Some("differences") {
+        image.make_sums_differences();
+    }
     let room = || io::Error::other("no room for the guest's memory");
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let arguments = views::low(ARGUMENTS, access).ok_or_else(room)?;
     let stack = (views::low(STACK, access).ok_or_else(room)?, STACK);
+    let callbacks = (views::low(STACK, access).ok_or_else(room)?, STACK);
+    let entries = AtomicU32::new(0);
     let socket = format!("hexflash-pd-{}", std::process::id());
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&socket)?)?;
     let (calls, next) = channel();
@@ -123,7 +140,8 @@ pub(crate) fn start(uri: &[u8]) -> io::Result<()> {
     paint(stack);
     let process = Process::start(&folder, &socket)?;
     let line = Mutex::new((calls, codes));
-    let guest = Guest { image, process, arguments, stack, line, far_end: Mutex::new(Some((next, done))) };
+    let far_end = Mutex::new(Some((next, done)));
+    let guest = Guest { image, process, arguments, stack, callbacks, entries, line, far_end };
     if GUEST.set(guest).is_err() {
         return Err(io::Error::other("a second library"));
     }
@@ -175,6 +193,9 @@ pub(crate) fn end() {
             "code or constants of the library were overwritten at {}",
             guest.image.place(at as u32)
         ));
+    }
+    if calls::heap_blocks() > 0 {
+        violation(&format!("{} blocks of memory were not freed", calls::heap_blocks()));
     }
     check_stack(guest.stack);
     let line = guest.line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,7 +279,8 @@ impl Thread {
                 guest.image.bind(b);
                 const ALL: u32 = 7;
                 let image = mapping(guest.image.base, ALL);
-                let memory = [guest.arguments, guest.stack.0].map(|base| mapping(base, 3));
+                guest.entries.store(b, Ordering::SeqCst);
+                let memory = [guest.arguments, guest.stack.0, guest.callbacks.0].map(|base| mapping(base, 3));
                 let protect = guest.image.pages.iter().map(|&(at, bytes, access)| Answer {
                     act: act::PROTECT,
                     words: [(guest.image.base + at) as u32, bytes as u32, access, 0, 0, 0],
@@ -295,10 +317,12 @@ impl Thread {
                 queue::end_process()
             }
             _ => {
-                let mut answer = calls::answer(question);
-                if let Some((function, [a, b])) = LATER.take() {
-                    // Only a read of the queue calls back, and it has nothing else to do.
-                    answer = Answer { act: act::CALL, words: [function, a, b, 0, 0, 0], ..answer };
+                let mut answer = calls::answer(question, guest);
+                if answer.act == act::NONE {
+                    let pending = || PENDING.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    if let Some((function, [a, b])) = LATER.take().or_else(pending) {
+                        answer = Answer { act: act::CALL, words: [function, a, b, 0, 0, 0], ..answer };
+                    }
                 }
                 answer
             }

@@ -7,7 +7,7 @@ use hexflash_abi::op::gated_delta_net::TRANSPOSED_SIZES;
 use hexflash_abi::op::params;
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, Op};
-use hexflash_dsp::kernels::gated_delta_net::has_chunks;
+use hexflash_dsp::kernels::recurrent::gated_delta_net::has_chunks;
 use hexflash_oracle::cases::{Case, CaseKind, Inputs};
 use hexflash_oracle::{GgmlType, Tensor};
 

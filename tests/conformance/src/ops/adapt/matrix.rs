@@ -2,7 +2,7 @@
 
 use hexflash_abi::dtype::{ActivationRow, TILE_K};
 use hexflash_abi::{DType, Op};
-use hexflash_dsp::kernels::mul_mat::has_hmx_kernel;
+use hexflash_dsp::kernels::products::mul_mat::has_hmx_kernel;
 use hexflash_oracle::{GgmlType, Tensor};
 
 use super::super::plan::{OpProgram, T, dims, plain};

@@ -207,6 +207,8 @@ pub fn rope(trial: &mut Trial<'_>, r: &Rope) -> Outcome {
         beta_fast: r.beta_fast,
         beta_slow: r.beta_slow,
         sections: r.sections.map(|s| s as u32),
+        temperature: 0.0,
+        temperature_span: 0,
     };
     let (a, pos) = (trial.x.get("a"), trial.x.get("pos"));
     let mut p = OpProgram::new(1, 1);

@@ -1,0 +1,102 @@
+//! `hexflash selftest` on this machine and under the emulator; with a wrong word planted anywhere. On the
+//! stand-in for a DSP it is tested in tests/cdsprpc.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::support::{Outcome, hexflash};
+
+const VECTORS: &str = include_str!("../../../src/selftest/vectors.txt");
+
+fn lines(found: &Value, kind: &str) -> Vec<(String, String)> {
+    let lines = found["results"].as_array().unwrap().iter().filter(|line| line["kind"] == kind);
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    lines.map(|line| (word(&line["name"]), word(&line["verdict"]))).collect()
+}
+
+#[test]
+fn inproc_gives_every_word() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let report = dir.path().join("report.txt");
+    let arguments = ["selftest", "-t", "2", "--json", "--report", report.to_str().unwrap()];
+    let found = hexflash(&arguments).succeeded().json();
+    assert_eq!((&found["ok"], &found["device"]), (&true.into(), &"inproc".into()), "{found}");
+    let kernels = lines(&found, "kernel");
+    assert_eq!(kernels.len(), VECTORS.matches("\nop ").count());
+    assert!(kernels.iter().all(|(_, verdict)| verdict == "expected"), "{kernels:?}");
+    // This processor has no instructions of HVX.
+    assert_eq!(lines(&found, "form"), []);
+    assert_eq!(found["speeds"].as_array().unwrap().len(), 3, "{found}");
+    let report = fs::read_to_string(report).unwrap();
+    assert!(report.starts_with("hexflash selftest, version ") && report.contains("\nall is as expected\n"));
+}
+
+/// The last word of each op's result, one after the other.
+#[test]
+fn a_wrong_word_planted_in_any_kernel_is_named() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = dir.path().join("vectors.txt");
+    let start = VECTORS.find("\nop ").unwrap();
+    let blocks: Vec<_> = VECTORS[start..].split("\n\n").collect();
+    for (i, block) in blocks.iter().enumerate() {
+        let name = block.trim().strip_prefix("op ").unwrap().split(';').next().unwrap();
+        let (before, last) = block.trim_end().rsplit_once([' ', '\n']).unwrap();
+        let wrong = u32::from_str_radix(last, 16).unwrap() ^ 0x0010_0000;
+        let planted = format!("{before}\n{wrong:08x}");
+        let others =
+            blocks.iter().enumerate().map(|(k, other)| if k == i { planted.as_str() } else { other });
+        fs::write(&file, others.collect::<Vec<_>>().join("\n\n")).unwrap();
+        let outcome: Outcome = hexflash(&["selftest", "-t", "1", "--vectors", file.to_str().unwrap()]);
+        assert_eq!(outcome.code, Some(1), "{name}: {outcome:#?}");
+        let last_line = outcome.stdout.lines().last().unwrap();
+        assert!(last_line.starts_with(&format!("WRONG: {name}")), "{outcome:#?}");
+        assert!(outcome.stdout.contains(&format!("and not {wrong:08x}")), "{name}: {outcome:#?}");
+    }
+}
+
+#[test]
+fn vectors_that_cannot_be_read_are_told() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = dir.path().join("vectors.txt");
+    fs::write(&file, "form vnone; 68 75\n").unwrap();
+    let file = file.to_str().unwrap();
+    hexflash(&["selftest", "--vectors", file]).failed(2, "line 1: form vnone; 68 75", "vectors.txt");
+    hexflash(&["selftest", "--serial", "R58", "-t", "3"]).failed(2, "cannot be used with", "hexflash --help");
+}
+
+/// Every form of a version is answered as expected, and so are the questions: the emulator follows the same
+/// published descriptions. A wrong word in the first lane of any form is named.
+#[test]
+fn the_emulator_gives_every_word() {
+    for (arch, forms) in [("v68", 13), ("v73", 18), ("v79", 11)] {
+        let arguments = ["selftest", "--device", "qemu", "--arch", arch, "-t", "1", "--json"];
+        let outcome = hexflash(&arguments);
+        if outcome.stderr.contains("is not there") && std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none() {
+            eprintln!("skipped: {}", outcome.stderr);
+            continue;
+        }
+        let found = outcome.succeeded().json();
+        let all = lines(&found, "form");
+        assert_eq!((all.len(), &found["hexagon"]), (forms, &arch.into()), "{found}");
+        let expected = |line: &(String, String)| line.1 == "expected" || line.1 == "absent";
+        assert!(all.iter().chain(&lines(&found, "kernel")).all(expected), "{found}");
+        let dir = tempfile::TempDir::new().unwrap();
+        let file = dir.path().join("vectors.txt");
+        let planted: Vec<_> = VECTORS.lines().map(spoiled).collect();
+        fs::write(&file, planted.join("\n")).unwrap();
+        let found = hexflash(&[&arguments[..], &["--vectors", file.to_str().unwrap()]].concat());
+        assert_eq!(found.code, Some(1), "{found:#?}");
+        let found = found.json();
+        let told = |line: &&(String, String)| ["WRONG", "wrong", "news", "absent"].contains(&line.1.as_str());
+        let all = lines(&found, "form");
+        assert_eq!(all.iter().filter(told).count(), forms, "{found}");
+    }
+}
+
+/// A line of lanes with another last bit of its result.
+fn spoiled(line: &str) -> String {
+    let Some((takes, gives)) = line.split_once(" : ") else { return line.to_owned() };
+    let (rest, last) = gives.rsplit_once(' ').map_or((String::new(), gives), |(a, b)| (format!("{a} "), b));
+    format!("{takes} : {rest}{:08x}", u32::from_str_radix(last, 16).unwrap() ^ 1)
+}

@@ -1,0 +1,14 @@
+//! What a device makes of float instructions and of small kernels, compared with words that were computed by
+//! definitions.
+//!
+//! The [`Table`] comes from `cargo xtask vectors`: IEEE arithmetic of the processor that ran it, published
+//! descriptions of qfloat, ggml's definitions in double precision. Nothing of it was computed by the code
+//! that it is compared with.
+
+pub mod forms;
+pub mod kernels;
+mod table;
+
+pub use forms::{FormAnswer, OtherLane};
+pub use kernels::{OpAnswer, Speed};
+pub use table::{FormVectors, Lane, OpVectors, Table};

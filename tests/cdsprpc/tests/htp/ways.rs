@@ -1,0 +1,188 @@
+//! The ways that messages take to the DSP: what firmware wants of the queue, what it answers, what its image
+//! lacks; and calls, where there is no queue or nobody at its other end.
+
+use std::time::{Duration, Instant};
+
+use hexflash::device::htp::{Htp, HtpOptions, TransportChoice};
+use hexflash::device::{Device, DeviceError, DeviceOptions};
+
+use cdsprpc::standin::{StandIn, Way};
+
+use crate::recovery::{Setting, at_some_messages};
+use crate::tokens::same_tokens;
+use crate::{refuses_what_it_must, scenarios};
+
+/// The ways that are not the usual one.
+const OTHERS: [Way; 2] = [Way::Callbacks, Way::Invoke];
+
+/// Each way gives the tokens and refusals of the usual one: plain, in rounds, in two sessions.
+#[test]
+fn the_same_texts_and_refusals_on_each() {
+    for way in OTHERS {
+        let standin = StandIn::new("").by(way);
+        same_tokens(&standin, &["--temp", "0", "-n", "12"]);
+        same_tokens(&standin, &["-md", "DRAFT", "--draft-max", "5", "--temp", "0", "-n", "12"]);
+        same_tokens(&standin, &["--sessions", "2", "--temp", "0", "-n", "6"]);
+        refuses_what_it_must(&standin);
+    }
+}
+
+/// A process that is lost is replaced, and the text is that of an undisturbed run.
+#[test]
+fn recovery_on_each() {
+    for standin in [|| StandIn::new("").by(Way::Callbacks), || StandIn::new("").by(Way::Invoke)] {
+        let plain = Setting::new(false, None, 12).on(standin);
+        at_some_messages(&plain, &[("crash=", 2), ("crash-answer=", 5), ("hang=", 6)]);
+        at_some_messages(&Setting::new(true, None, 12).on(standin), &[("crash=", 5)]);
+    }
+}
+
+/// The skels of phones, under the emulator.
+#[test]
+fn skels_on_each() {
+    for (arch, way) in [("68", Way::Callbacks), ("73", Way::Callbacks), ("79", Way::Callbacks)]
+        .into_iter()
+        .chain([("68", Way::Invoke), ("73", Way::Invoke), ("79", Way::Invoke)])
+    {
+        let Some(standin) = StandIn::emulated(arch) else { return };
+        let standin = standin.by(way);
+        same_tokens(&standin, &["-md", "DRAFT", "--draft-max", "5", "--temp", "0", "-n", "6"]);
+        let options = DeviceOptions { threads: Some(1), vtcm_bytes: Some(64 << 10), ..standin.options() };
+        scenarios::every_code_comes_back(Box::new(Htp::open(&options).unwrap()));
+        standin.is_clean();
+    }
+}
+
+/// Opens the device with a way of one's own, and uses it.
+fn used(standin: &StandIn, transport: TransportChoice) -> Result<Htp, DeviceError> {
+    let htp = HtpOptions { vendor_library: Some(standin.path()), transport, ..HtpOptions::default() };
+    let mut device = Htp::open(&DeviceOptions { htp: Some(Box::new(htp)), ..standin.options() })?;
+    let buffer = device.allocate(5000)?;
+    device.free(buffer)?;
+    Ok(device)
+}
+
+/// A queue whose import is refused without callbacks is imported with them; reads never wait then.
+#[test]
+fn callbacks_where_firmware_wants_them() {
+    let standin = StandIn::new("callbacks=1");
+    let mut device = used(&standin, TransportChoice::Queue).unwrap();
+    device.reset().unwrap();
+    // Longer than the session takes to give scratchpad and clocks up, and to rest.
+    std::thread::sleep(Duration::from_millis(800));
+    device.allocate(100).unwrap();
+    drop(device);
+    standin.is_clean();
+    assert_eq!(standin.log(), Vec::<String>::new());
+}
+
+/// Codes for "nothing there": expired and would block, each with and without the DSP's offset.
+#[test]
+fn idle_reads_are_no_errors_whatever_their_code() {
+    for code in ["0xc", "0x204", "0x8000040c", "0x80000604"] {
+        for callbacks in [0, 1] {
+            let standin = StandIn::new(&format!("idle={code} callbacks={callbacks}"));
+            let mut device = used(&standin, TransportChoice::Queue).unwrap();
+            std::thread::sleep(Duration::from_millis(120));
+            device.allocate(100).unwrap_or_else(|error| panic!("{code}, callbacks={callbacks}: {error}"));
+            drop(device);
+            standin.is_clean();
+        }
+    }
+}
+
+/// Each function that a library can do without is hidden from it in turn.
+#[test]
+fn an_image_may_lack_what_is_optional() {
+    for name in [
+        "HAP_debug_v2",
+        "HAP_mmap",
+        "HAP_mmap2,HAP_munmap2",
+        "compute_resource_attr_init_v2",
+        "compute_resource_attr_set_hmx_param",
+        "compute_resource_hmx_lock",
+        "compute_resource_hmx_unlock",
+        "compute_resource_update_priority",
+        "qurt_hvx_lock,qurt_hvx_unlock",
+        "sysmon_set_dcvs_v3_protected_bus_corners",
+    ] {
+        let standin = StandIn::new(&format!("without={name}"));
+        drop(used(&standin, TransportChoice::Auto).unwrap_or_else(|error| panic!("{name}: {error}")));
+        standin.is_clean();
+    }
+    // And what such calls refuse.
+    for call in [
+        "compute_resource_attr_init_v2",
+        "compute_resource_update_priority",
+        "qurt_thread_get_priority",
+        "sysmon_set_dcvs_v3_protected_bus_corners",
+    ] {
+        let standin = StandIn::new(&format!("dsp.{call}=0x14@1+"));
+        drop(used(&standin, TransportChoice::Auto).unwrap_or_else(|error| panic!("{call}: {error}")));
+        standin.is_clean();
+    }
+}
+
+/// Messages go as calls where no queue can be made, on either side, unless the user wants the queue.
+#[test]
+fn calls_where_there_is_no_queue() {
+    for refusal in ["dspqueue_create=0xe@1+", "dspqueue_export=0x1@1+", "dsp.dspqueue_import=0xe@1+"] {
+        let mut standin = StandIn::new(refusal);
+        let mut device = used(&standin, TransportChoice::Auto).unwrap_or_else(|e| panic!("{refusal}: {e}"));
+        device.reset().unwrap();
+        device.allocate(100).unwrap();
+        drop(device);
+        standin.is_clean();
+        standin.configure(refusal);
+        let error = used(&standin, TransportChoice::Queue).err().unwrap().to_string();
+        assert!(error.contains("AEE_") && error.contains("; "), "{refusal}: {error}");
+        standin.is_clean();
+    }
+    // The library without callbacks and with them: both attempts are in the DSP's log.
+    let standin = StandIn::new("dsp.dspqueue_import=0xe@1+");
+    used(&standin, TransportChoice::Queue).err().unwrap();
+    let log = standin.log().join("\n");
+    assert!(log.contains("dspqueue_import gave 0x8000040e") && log.contains("with callbacks"), "{log}");
+}
+
+/// A DSP that sees no packet, as that of mainline Linux boards: after two seconds messages go as calls, and a
+/// session that starts again does not try the queue once more.
+#[test]
+fn calls_where_the_dsp_is_silent_on_the_queue() {
+    let standin = StandIn::new("silent=1");
+    let start = Instant::now();
+    let mut device = used(&standin, TransportChoice::Auto).unwrap();
+    let took = start.elapsed();
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    let again = Instant::now();
+    device.reset().unwrap();
+    assert!(again.elapsed() < Duration::from_secs(2), "the queue was tried again");
+    device.allocate(100).unwrap();
+    drop(device);
+    assert_eq!(standin.census(), [0; 5]);
+}
+
+/// Some drivers lose what `start` gives: the library's own word counts.
+#[test]
+fn a_start_that_failed_silently_is_found() {
+    let standin = StandIn::new("forget=start dsp.compute_resource_acquire=1@1+");
+    let error = used(&standin, TransportChoice::Auto).err().unwrap().to_string();
+    assert!(error.contains("AEE_EITEMBUSY") && error.contains("VTCM"), "{error}");
+    standin.is_clean();
+}
+
+/// A library that does not come up is told of in time, and what comes of it later does no harm.
+#[test]
+fn an_open_that_hangs_ends_with_a_line() {
+    let standin = StandIn::new("hang-open=25000");
+    let start = Instant::now();
+    let error = used(&standin, TransportChoice::Auto).err().unwrap().to_string();
+    assert!(error.contains("has not come back for 20 s") && error.contains("restart"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(24), "{:?}", start.elapsed());
+    // It comes back after all, and is closed.
+    let patience = Instant::now() + Duration::from_secs(20);
+    while standin.census() != [0; 5] || Instant::now() < start + Duration::from_secs(26) {
+        assert!(Instant::now() < patience, "{:?}", standin.census());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
