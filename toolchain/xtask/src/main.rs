@@ -28,6 +28,7 @@ mod ggml;
 mod hexagon;
 mod hidden_bits;
 mod libc_stub;
+mod limit;
 mod linux_arm64;
 mod listing;
 mod llama;

@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{self, Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
 /// The root of the workspace that this xtask belongs to.
@@ -113,11 +113,20 @@ pub fn typed(command: &Command) -> String {
 pub fn run(command: &mut Command) -> Result<()> {
     let typed = typed(command);
     let status = command.status().map_err(|error| not_started(command, &error))?;
+    judge(&typed, status)
+}
+
+/// Starts the command with its output shown.
+pub fn spawn(command: &mut Command) -> Result<Child> {
+    command.spawn().map_err(|error| not_started(command, &error))
+}
+
+/// Turns anything but success of a command, which is named as it is typed, into a failure.
+pub fn judge(typed: &str, status: ExitStatus) -> Result<()> {
     if status.success() {
-        Ok(())
-    } else {
-        Err(Failure::failed(format!("`{typed}` ended with {status}"), "its output above says why"))
+        return Ok(());
     }
+    Err(Failure::failed(format!("`{typed}` ended with {status}"), "its output above says why"))
 }
 
 /// Runs the command quietly and returns its standard output, or nothing when it could not run or failed.

@@ -403,7 +403,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "daily",
-        about: "today's turn of fifteen checks: `cargo xtask daily --help` names them",
+        about: "the check whose turn is today, of those that take long",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle, Set::Downloads],
         after: &["emulated", "mutants-apply", "android", "oracle-unit"],
         place: Place::Workspace,

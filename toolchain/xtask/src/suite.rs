@@ -1,6 +1,7 @@
 //! Running named steps, several at a time where they allow it, and the list at the end.
 
 use crate::failure::{Failure, Result};
+use crate::limit;
 use crate::process;
 use crate::setup::{self, Set};
 use std::fs::{self, File};
@@ -9,7 +10,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Time after which a step counts as one that hangs. The longest takes ten minutes, on a slow machine twenty.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// One named check: a child process, and what must be installed for it.
 pub struct Step {
@@ -243,7 +247,7 @@ fn one(step: &Step, root: &Path, output: &Output<'_>, missing: Missing) -> (Outc
         Some((_, why)) => Outcome::Failed(why.to_string()),
         None => {
             let ran = match output {
-                Output::Shown => process::run(&mut command),
+                Output::Shown => run_in_time(&mut command),
                 Output::Kept(folder) => run_to_file(&mut command, &folder.join(format!("{}.txt", step.name))),
             };
             ran.map_or_else(|why| Outcome::Failed(why.to_string()), |()| Outcome::Passed)
@@ -258,11 +262,25 @@ fn one(step: &Step, root: &Path, output: &Output<'_>, missing: Missing) -> (Outc
     (outcome, seconds)
 }
 
+/// Runs a command for at most [`LIMIT`].
+fn run_in_time(command: &mut Command) -> Result<()> {
+    let typed = process::typed(command);
+    let mut child = process::spawn(command)?;
+    match limit::wait(&mut child, LIMIT) {
+        Ok(Some(status)) => process::judge(&typed, status),
+        Ok(None) => Err(Failure::failed(
+            format!("`{typed}` did not end within {} minutes", LIMIT.as_secs() / 60),
+            "its output above ends where it hangs",
+        )),
+        Err(error) => Err(Failure::failed(format!("`{typed}` was lost ({error})"), "run it by hand")),
+    }
+}
+
 /// Runs a command with its output in a file, and shows that when the command has ended.
 fn run_to_file(command: &mut Command, path: &Path) -> Result<()> {
     let open = || File::create(path).and_then(|file| Ok((file.try_clone()?, file)));
     let (out, err) = open().map_err(|error| Failure::on_disk("write", path, &error))?;
-    let result = process::run(command.stdout(out).stderr(err));
+    let result = run_in_time(command.stdout(out).stderr(err));
     // In one piece: other lanes print, too.
     let text = fs::read(path).map_err(|error| Failure::on_disk("read", path, &error))?;
     let shown = io::stderr().lock().write_all(&text);

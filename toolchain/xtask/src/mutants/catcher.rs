@@ -4,9 +4,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::failure::{Failure, Result};
+use crate::limit;
 use crate::oracle;
 use crate::process;
 
@@ -158,23 +159,12 @@ fn output_in_time(command: &mut Command) -> Result<Option<Output>> {
         Failure::unusable(format!("a test cannot be started ({error})"), "see the build above")
     };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = in_a_group(command).spawn().map_err(failed)?;
-    let (group, start) = (child.id(), Instant::now());
+    let mut child = command.spawn().map_err(failed)?;
     // Pipes are read all the while, or a test that says much would wait for room.
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let out = std::thread::spawn(move || drain(out));
     let err = std::thread::spawn(move || drain(err));
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            break status;
-        }
-        if start.elapsed() > PATIENCE {
-            end_group(group);
-            let _ = child.wait();
-            return Ok(None);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let Some(status) = limit::wait(&mut child, PATIENCE).map_err(failed)? else { return Ok(None) };
     let [stdout, stderr] = [out, err].map(|thread| thread.join().unwrap_or_default());
     Ok(Some(Output { status, stdout, stderr }))
 }
@@ -186,22 +176,6 @@ fn drain(pipe: Option<impl std::io::Read>) -> Vec<u8> {
         let _ = pipe.read_to_end(&mut bytes);
     }
     bytes
-}
-
-/// Tests start processes of their own, which end with them.
-#[cfg(unix)]
-fn in_a_group(command: &mut Command) -> &mut Command {
-    std::os::unix::process::CommandExt::process_group(command, 0)
-}
-
-#[cfg(not(unix))]
-fn in_a_group(command: &mut Command) -> &mut Command {
-    command
-}
-
-fn end_group(group: u32) {
-    // It may have ended by itself.
-    let _ = Command::new("kill").args(["-KILL", "--", &format!("-{group}")]).status();
 }
 
 /// A case's name as a regular expression.
