@@ -66,9 +66,15 @@ impl TextModel {
             unk: id("unknown")?,
             pad: id("padding")?,
             mask: id("mask")?,
+            fim_pre: id("fim_pre")?.or(id("prefix")?),
+            fim_suf: id("fim_suf")?.or(id("suffix")?),
+            fim_mid: id("fim_mid")?.or(id("middle")?),
+            fim_rep: id("fim_rep")?,
+            fim_sep: id("fim_sep")?,
+            // Behind each of these lies another file.
+            extra_eog: [id("fim_pad")?, id("fim_rep")?, id("fim_sep")?].into_iter().flatten().collect(),
             add_bos,
             add_eos: meta.bool_or("tokenizer.ggml.add_eos_token", false)?,
-            ..TokenizerSpec::default()
         };
         Ok(Self {
             tokenizer: Arc::new(Tokenizer::new(&spec)?),

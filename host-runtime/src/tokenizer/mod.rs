@@ -12,6 +12,7 @@ mod byte_tokens;
 mod bytes;
 mod eog;
 mod error;
+mod infill;
 mod merge;
 mod pre;
 mod ranks;
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 
 pub use self::eog::EogSet;
 pub use self::error::TokenizerError;
+pub use self::infill::InfillIds;
 pub use self::pre::PreTokenizer;
 pub use self::spec::{TokenKind, TokenizerSpec};
 pub use self::stream::{TokenStream, Utf8Stream};
@@ -58,6 +60,8 @@ pub struct SpecialIds {
     pub pad: Option<u32>,
     /// Placeholder for positions a draft model fills.
     pub mask: Option<u32>,
+    /// Marks of a text with a gap, if the model fills gaps.
+    pub infill: Option<InfillIds>,
 }
 
 /// How text between special tokens becomes ids.
@@ -164,7 +168,7 @@ impl Tokenizer {
     pub fn new(spec: &TokenizerSpec<'_>) -> Result<Self, TokenizerError> {
         let kind = Kind::of(spec)?;
         let mut kinds = check_kinds(spec)?;
-        let ids = check_ids(spec, kind.usual_ids(spec.tokens.len()))?;
+        let mut ids = check_ids(spec, kind.usual_ids(spec.tokens.len()))?;
         let add_bos = kind.adds_bos(spec.add_bos);
         for (role, add, id) in [("bos", add_bos, ids.bos), ("eos", spec.add_eos, ids.eos)] {
             if add && id.is_none() {
@@ -174,6 +178,7 @@ impl Tokenizer {
 
         let vocab = collect_vocab(&spec.tokens)?;
         let eog = eog::collect(spec, ids, |text| vocab.get(text).copied(), &mut kinds);
+        ids.infill = InfillIds::find(spec, |text| vocab.get(text).copied());
         let algorithm = kind.algorithm(spec, vocab)?;
 
         let mut bytes = Vec::with_capacity(8 * spec.tokens.len());
@@ -304,6 +309,11 @@ fn check_ids(spec: &TokenizerSpec<'_>, usual: SpecialIds) -> Result<SpecialIds, 
         ("unknown", spec.unk),
         ("padding", spec.pad),
         ("mask", spec.mask),
+        ("fim_pre", spec.fim_pre),
+        ("fim_suf", spec.fim_suf),
+        ("fim_mid", spec.fim_mid),
+        ("fim_rep", spec.fim_rep),
+        ("fim_sep", spec.fim_sep),
     ];
     let extra = spec.extra_eog.iter().map(|&id| ("eog", Some(id)));
     for (role, id) in roles.into_iter().chain(extra) {
@@ -315,7 +325,7 @@ fn check_ids(spec: &TokenizerSpec<'_>, usual: SpecialIds) -> Result<SpecialIds, 
     }
     let &TokenizerSpec { bos, eos, eot, eom, unk, pad, mask, .. } = spec;
     let (bos, eos, unk) = (bos.or(usual.bos), eos.or(usual.eos), unk.or(usual.unk));
-    Ok(SpecialIds { bos, eos, eot, eom, unk, pad, mask })
+    Ok(SpecialIds { bos, eos, eot, eom, unk, pad, mask, infill: None })
 }
 
 fn collect_vocab(tokens: &[&str]) -> Result<Vocab, TokenizerError> {

@@ -36,6 +36,16 @@ pub struct TokenizerSpec<'a> {
     pub pad: Option<u32>,
     /// Placeholder for positions a draft model fills.
     pub mask: Option<u32>,
+    /// Mark of the text before a gap.
+    pub fim_pre: Option<u32>,
+    /// Mark of the text behind a gap.
+    pub fim_suf: Option<u32>,
+    /// Mark behind which the text of a gap is written.
+    pub fim_mid: Option<u32>,
+    /// Mark of a repository's name.
+    pub fim_rep: Option<u32>,
+    /// Mark of a file's name.
+    pub fim_sep: Option<u32>,
     /// Further ids that end generation, such as the fill-in-the-middle pad, repository and file separators.
     pub extra_eog: Vec<u32>,
     /// Whether to begin with BOS; `None` when the file does not say, which leaves it to the algorithm and the

@@ -95,6 +95,11 @@ impl ApiError {
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
     }
 
+    /// A request that the model is not made for.
+    pub(super) fn not_supported(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
+    }
+
     /// No key, or a wrong one.
     pub(crate) fn no_key() -> Self {
         let message =

@@ -14,6 +14,7 @@ mod dialogue;
 mod error;
 mod fields;
 mod form;
+mod infill;
 mod info;
 mod json;
 mod logprobs;

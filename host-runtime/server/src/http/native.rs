@@ -8,7 +8,7 @@ use hexflash::generate::Finish;
 use serde_json::{Map, Value, json};
 
 use super::answer::answer;
-use super::app::Shared;
+use super::app::{App, Model, Shared};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::json::{merged, with};
@@ -23,18 +23,32 @@ use crate::scheduler::order::Order;
 const MAX_WANTED: usize = 64;
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
+    complete(app, fields, None, |fields, app, model| prompts(&fields.require::<Value>("prompt")?, app, model))
+        .await
+}
+
+/// Answers a request for what follows its prompts, which `prompts` reads. The client is told the warning.
+pub(super) async fn complete<P>(
+    app: Arc<App>,
+    fields: Fields,
+    warning: Option<String>,
+    prompts: P,
+) -> Result<Response, ApiError>
+where
+    P: FnOnce(&Fields, &App, &Model) -> Result<Vec<Vec<u32>>, ApiError> + Send + 'static,
+{
     let work = Arc::clone(&app);
     let prepared = app.work("the prompt", move || {
         let model = work.model()?;
         refuse_chats_only(&fields)?;
         let mut settings = Settings::read(&fields, &work, model)?;
+        warning.into_iter().for_each(|warning| settings.warn(warning));
         let n_probs = fields.first::<usize>(&["n_probs", "logprobs"])?.unwrap_or(0);
         if n_probs > MAX_ALTERNATIVES {
             return Err(ApiError::field("n_probs", format!("ask for at most {MAX_ALTERNATIVES}")));
         }
         settings.logprobs = (n_probs > 0).then_some(n_probs);
-        let prompts = prompts(&fields.require::<Value>("prompt")?, &work, model)?;
-        let orders = settings.orders(prompts, &work, model)?;
+        let orders = settings.orders(prompts(&fields, &work, model)?, &work, model)?;
         let prompt = |order: &Order| model.card.text.tokenizer.decode(&order.prompt, false);
         let shape = Native {
             head: Head::new("cmpl-", model),

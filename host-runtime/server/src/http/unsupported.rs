@@ -15,6 +15,7 @@ const SAMPLERS: &str = "drop it: there are temperature, top_k, top_p, min_p and 
 const TEXT: &str = "drop it: answers are text";
 const FORM: &str = "use response_format, json_schema or grammar";
 const TOOLS: &str = "use tools, in a chat";
+const INFILL: &str = "use /infill, with input_prefix and input_suffix";
 const PICTURES: &str = "drop it: prompts are text";
 const THINKING: &str = "switch thinking off with enable_thinking, or bound the answer by max_tokens";
 
@@ -24,9 +25,9 @@ const UNSUPPORTED: [Unsupported; 67] = [
     ("modalities", |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
     ("audio", is_empty, TEXT),
     ("image_data", is_empty, "drop it: prompts are text"),
-    ("suffix", is_empty, "drop it: texts are continued, not filled in"),
-    ("input_prefix", is_empty, "drop it: texts are continued, not filled in"),
-    ("input_suffix", is_empty, "drop it: texts are continued, not filled in"),
+    ("suffix", is_empty, INFILL),
+    ("input_prefix", is_empty, INFILL),
+    ("input_suffix", is_empty, INFILL),
     ("echo", is_false, "put the prompt before the answer yourself"),
     ("best_of", |value| *value == 1, "ask for n answers, and choose"),
     ("samplers", is_empty, SAMPLERS),

@@ -19,6 +19,11 @@ const LAYERS: u64 = 2;
 
 /// Writes the model, with the tokenizer of the hybrid.
 pub fn write(path: &Path) {
+    write_with_marks(path, &[]);
+}
+
+/// Writes the model, whose file names more tokens with a role: `(role, text)`.
+pub fn write_with_marks(path: &Path, marks: &[(&str, &str)]) {
     let mut random = Pcg32::seed_from_u64(7);
     let tokenizer = Model::Q8_0.gguf();
     let mut file = GgufWriter::new();
@@ -39,7 +44,12 @@ pub fn write(path: &Path) {
     for (key, value) in tokenizer.meta().iter().filter(|(key, _)| key.starts_with("tokenizer.ggml.")) {
         file.kv(key, value.clone());
     }
-    let vocabulary = tokenizer.meta().require_strings("tokenizer.ggml.tokens").unwrap().len() as u64;
+    let tokens = tokenizer.meta().require_strings("tokenizer.ggml.tokens").unwrap();
+    for (role, text) in marks {
+        let id = tokens.iter().position(|token| token == *text).unwrap() as u32;
+        file.kv(&format!("tokenizer.ggml.{role}_token_id"), id);
+    }
+    let vocabulary = tokens.len() as u64;
     let mut tensors = vec![
         ("token_embd.weight".to_owned(), vec![WIDTH, vocabulary], 1.0),
         ("output_norm.weight".to_owned(), vec![WIDTH], 1.0),

@@ -10,6 +10,7 @@ mod families;
 mod forms;
 mod fuzz;
 mod hostile;
+mod infill;
 mod llama;
 mod load;
 mod messages;
