@@ -3,12 +3,16 @@
 //! To add a check, add an entry. A check that is a verb of this xtask is started with [`process::xtask`]. A
 //! step of another tier than [`Tier::Test`] says why a change does not wait for it.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
 use crate::phone_proven;
 use crate::process;
 use crate::setup::Set;
 use crate::suite::{Place, Step, Tier};
-use std::path::Path;
-use std::process::Command;
 
 /// All steps: the cheap ones first, so that a slip shows early. Tests of one crate are run with
 /// `--workspace`, so that what other steps have compiled is used ([`process::build`] says why).
@@ -106,10 +110,7 @@ pub const STEPS: &[Step] = &[
         tier: Tier::Full("is slow under emulation"),
         found: "",
         command: || {
-            let mut command = cargo("test --workspace --no-fail-fast");
-            for target in EMULATED {
-                command.args(["--test", target]);
-            }
+            let mut command = cargo_test(&EMULATED.map(str::to_owned));
             command.env("HEXFLASH_QEMU_REQUIRED", "1");
             // Parts of the command line that know no device.
             command.args(["--", "--skip", "deploy::", "--skip", "hub", "--skip", "serve::"]);
@@ -158,18 +159,29 @@ pub const STEPS: &[Step] = &[
         after: &[],
         place: Place::Workspace,
         tier: Tier::Test,
-        found: "14, together with `kernels` and `integration`: `6833f349` tokens lost with a device",
+        found: "14, together with `kernels`, `integration` and `programs`: `6833f349` tokens lost with a device",
         command: || cargo("test --workspace --exclude hexflash-dsp --lib --bins --no-fail-fast"),
     },
     Step {
         name: "integration",
-        about: "integration tests of every crate; of the emulated device as far as it is built",
+        about: "integration tests of every crate but those of `programs`",
         needs: &[Set::Base],
         after: &["unit"],
         place: Place::Workspace,
         tier: Tier::Test,
         found: "",
-        command: || cargo("test --workspace --test * --no-fail-fast"),
+        command: || cargo_test(&test_targets(|name| !PROGRAMS.contains(&name))),
+    },
+    Step {
+        name: "programs",
+        about: "tests that start programs and wait for them; of the emulated device as far as it is built",
+        needs: &[Set::Base],
+        after: &["unit"],
+        // It builds in the workspace, but one process is not enough to keep two processors busy.
+        place: Place::Own,
+        tier: Tier::Test,
+        found: "",
+        command: || cargo_test(&test_targets(|name| PROGRAMS.contains(&name))),
     },
     Step {
         name: "examples",
@@ -413,6 +425,31 @@ pub const STEPS: &[Step] = &[
     },
 ];
 
+/// Test targets that start programs, or servers, and wait for them much of their time.
+const PROGRAMS: [&str; 6] = ["cli", "htp", "server", "ggml", "leaks", "short"];
+
+/// Names of the workspace's test targets that `is_wanted`.
+fn test_targets(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut metadata = cargo("metadata --no-deps --format-version 1 --offline");
+    let text = process::output(&mut metadata).unwrap_or_default();
+    let metadata: Value = serde_json::from_str(&text).unwrap_or_default();
+    let list = |of: &Value, name: &str| of[name].as_array().cloned().unwrap_or_default();
+    let targets = list(&metadata, "packages").into_iter().flat_map(|package| list(&package, "targets"));
+    let tests = targets.filter(|target| list(target, "kind").iter().any(|kind| kind == "test"));
+    let names: BTreeSet<String> = tests.filter_map(|test| Some(test["name"].as_str()?.to_owned())).collect();
+    names.into_iter().filter(|name| is_wanted(name)).collect()
+}
+
+/// Cargo for the test targets of these names. Cargo refuses an empty name, where there are none.
+fn cargo_test(targets: &[String]) -> Command {
+    let mut command = cargo("test --workspace --no-fail-fast");
+    let empty = [String::new()];
+    for target in if targets.is_empty() { &empty } else { targets } {
+        command.args(["--test", target]);
+    }
+    command
+}
+
 /// Test targets that have tests of the emulated device, or of skels under emulation.
 const EMULATED: [&str; 8] =
     ["phones", "matrix_unit", "qemu", "device", "phone_products", "htp", "cli", "short"];
@@ -434,7 +471,7 @@ fn cargo(words: &str) -> Command {
 
 #[cfg(test)]
 mod tests {
-    use super::STEPS;
+    use super::*;
     use std::collections::HashSet;
 
     #[test]
@@ -444,6 +481,14 @@ mod tests {
                 assert!(STEPS[..i].iter().any(|earlier| earlier.name == *name), "{}: {name}", step.name);
             }
         }
+    }
+
+    #[test]
+    fn every_test_target_is_in_a_step() {
+        let [all, programs] = [test_targets(|_| true), test_targets(|name| PROGRAMS.contains(&name))];
+        assert!(all.len() > 40, "{all:?}");
+        assert_eq!(programs.len(), PROGRAMS.len(), "{programs:?}");
+        assert!(EMULATED.iter().all(|name| all.iter().any(|one| one == name)), "{all:?}");
     }
 
     #[test]
