@@ -146,6 +146,7 @@
 //! | [`sampler`] | the next token from logits |
 //! | [`speculation`] | who drafts, how many tokens, and what came of it |
 //! | [`generate`] | texts, a step at a time |
+//! | [`embed`] | texts as vectors |
 //! | [`engine`] | a model on a device |
 //! | [`model`], [`record`], [`weights`] | graphs, programs, and weights as devices read them |
 //! | [`device`] | where programs run: this processor, an emulator, a Snapdragon |
@@ -161,6 +162,7 @@
 pub mod cancel;
 pub mod chat;
 pub mod device;
+pub mod embed;
 pub mod engine;
 mod error;
 mod facade;

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
+use super::CliError;
+
 /// Longest prompt, or file of prompts, in bytes. A context of a million tokens holds about a quarter of it.
 pub(super) const MAX_PROMPT: usize = 16 << 20;
 
@@ -17,6 +19,19 @@ pub(super) fn read(path: &Path, limit: usize) -> Result<Vec<u8>> {
     } else {
         bounded(File::open(path)?, limit)
     }
+}
+
+/// The prompt in a file, or in standard input for `-`.
+///
+/// # Errors
+/// It cannot be read, is longer than [`MAX_PROMPT`], or is not UTF-8.
+pub(super) fn text(path: &Path) -> std::result::Result<String, CliError> {
+    let bytes =
+        read(path, MAX_PROMPT).map_err(|source| CliError::Prompt { path: path.to_owned(), source })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        CliError::PromptEncoding { path: path.to_owned(), at }
+    })
 }
 
 fn bounded(from: impl Read, limit: usize) -> Result<Vec<u8>> {

@@ -1,5 +1,5 @@
-//! The command line: `run`, `chat`, `serve`, `info`, `bench`, `models`, `devices`, `doctor`, `selftest`,
-//! `deploy`.
+//! The command line: `run`, `chat`, `embed`, `serve`, `info`, `bench`, `models`, `devices`, `doctor`,
+//! `selftest`, `deploy`.
 //!
 //! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; interrupted by a signal: 128
 //! and its number (130 for Ctrl-C).
@@ -17,6 +17,7 @@ mod cores;
 mod deploy;
 mod devices;
 mod doctor;
+mod embed;
 mod error;
 mod flags;
 // Without downloads, part of what finds a model has no use.
@@ -76,6 +77,8 @@ enum Command {
     Run(Box<run::Args>),
     /// Talk with a model in the terminal
     Chat(Box<chat::Args>),
+    /// Print vectors of texts, whose cosines say how near their meanings are
+    Embed(Box<embed::Args>),
     /// Serve a model over HTTP, with OpenAI's interface
     Serve(Box<serve::Args>),
     /// Show what a model file holds and how much memory it takes
@@ -107,6 +110,7 @@ impl Command {
         match self {
             Self::Run(args) => args.lacks(),
             Self::Chat(args) => args.lacks(),
+            Self::Embed(args) => args.lacks(),
             Self::Serve(args) => args.lacks(),
             Self::Info(args) => args.lacks(),
             Self::Bench(args) => args.lacks(),
@@ -149,6 +153,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Chat(args) => chat::run(&args),
+        Command::Embed(args) => embed::run(&args),
         Command::Serve(args) => serve::run(*args),
         Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args),

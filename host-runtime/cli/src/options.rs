@@ -13,6 +13,7 @@ use super::progress::Progress;
 use super::{CliError, library_path};
 use hexflash::cancel::Cancel;
 use hexflash::device::{self, Arch, Device, DeviceOptions, Float};
+use hexflash::embed::Embedder;
 use hexflash::engine::{Engine, EngineError, EngineOptions, Numerics, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, has_mtp_head};
@@ -638,7 +639,18 @@ impl EngineArgs {
         device: Box<dyn Device>,
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
-        self.load_image(cancel, |image| Engine::load_with(gguf, draft, device, options, image))
+        self.load_image(cancel, |it| it, |image| Engine::load_with(gguf, draft, device, options, image))
+    }
+
+    /// As [`load`](Self::load), for vectors of texts.
+    pub(super) fn load_embedder(
+        &self,
+        gguf: &Gguf,
+        options: &EngineOptions,
+        device: Box<dyn Device>,
+        cancel: &Cancel,
+    ) -> Result<Embedder, CliError> {
+        self.load_image(cancel, Embedder::engine, |image| Embedder::load(gguf, device, options, image))
     }
 
     /// As [`load`](Self::load), with a device for the draft model.
@@ -650,14 +662,16 @@ impl EngineArgs {
         devices: [Box<dyn Device>; 2],
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
-        self.load_image(cancel, |image| Engine::load_placed(gguf, draft, devices, options, image))
+        self.load_image(cancel, |it| it, |image| Engine::load_placed(gguf, draft, devices, options, image))
     }
 
-    fn load_image(
+    /// Loads what has an engine, with a bar for its weights, and tells its warnings.
+    fn load_image<T, E: Into<CliError>>(
         &self,
         cancel: &Cancel,
-        load: impl FnOnce(&ImageOptions<'_>) -> Result<Engine, EngineError>,
-    ) -> Result<Engine, CliError> {
+        engine_of: impl Fn(&T) -> &Engine,
+        load: impl FnOnce(&ImageOptions<'_>) -> Result<T, E>,
+    ) -> Result<T, CliError> {
         let progress = Progress::bytes("repacking weights");
         let report = |done, total| progress.set(done, total);
         let cache = match (&self.cache_dir, self.no_repack_cache) {
@@ -667,13 +681,13 @@ impl EngineArgs {
         };
         let image = ImageOptions { cache, progress: &report, part: None, cancel: cancel.clone() };
         Work::Model.begins();
-        let engine = load(&image);
+        let loaded = load(&image);
         Work::Steps.begins();
         progress.finish();
-        let engine = engine?;
-        for warning in engine.warnings() {
+        let loaded = loaded.map_err(Into::into)?;
+        for warning in engine_of(&loaded).warnings() {
             tracing::warn!("{warning}");
         }
-        Ok(engine)
+        Ok(loaded)
     }
 }

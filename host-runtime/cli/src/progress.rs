@@ -24,8 +24,8 @@ impl Progress {
         Self::new(what, "{msg} {wide_bar} {bytes}/{total_bytes} {eta}")
     }
 
-    /// A bar for tokens.
-    pub(super) fn tokens(what: &'static str, total: usize) -> Self {
+    /// A bar for things that are counted, such as tokens.
+    pub(super) fn count(what: &'static str, total: usize) -> Self {
         let progress = Self::new(what, "{msg} {wide_bar} {pos}/{len} {eta}");
         progress.bar.set_length(total as u64);
         progress

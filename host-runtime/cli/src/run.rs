@@ -151,7 +151,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     let cancel = limits.cancel.clone();
     let mut failed = None;
-    let bar = Progress::tokens("reading the prompt", prompt.len());
+    let bar = Progress::count("reading the prompt", prompt.len());
     let request = Request::new(prompt.clone(), sampler).limits(limits).speculation(speculation);
     let generated = Generation::new(model.tokenizer.clone(), request).run(&mut engine, |event| match event {
         Event::Prompt { done, total } if done < total => bar.at(done as u64),
@@ -219,25 +219,15 @@ fn prompt_ids(given: &[String]) -> Result<Option<Vec<u32>>, CliError> {
 fn prompt_text(args: &Args) -> Result<String, CliError> {
     match (&args.prompt, &args.file) {
         (Some(prompt), _) => Ok(prompt.clone()),
-        (None, Some(path)) => text_of(path),
+        (None, Some(path)) => input::text(path),
         (None, None) if io::stdin().is_terminal() => Err(CliError::NoPrompt),
         (None, None) => {
             // As `echo` and editors end their lines.
-            let mut text = text_of(Path::new("-"))?;
+            let mut text = input::text(Path::new("-"))?;
             text.truncate(text.strip_suffix('\n').unwrap_or(&text).len());
             if text.is_empty() { Err(CliError::NoPrompt) } else { Ok(text) }
         }
     }
-}
-
-/// The text of a file, or of standard input for `-`.
-fn text_of(path: &Path) -> Result<String, CliError> {
-    let read = input::read(path, input::MAX_PROMPT);
-    let bytes = read.map_err(|source| CliError::Prompt { path: path.to_owned(), source })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        CliError::PromptEncoding { path: path.to_owned(), at }
-    })
 }
 
 /// The line about speculation.

@@ -26,7 +26,8 @@ pub struct EngineOptions {
     /// the window, and a text that is [cut back](crate::engine::Sequence::roll_back) by more than a batch is
     /// computed again.
     pub whole_windows: bool,
-    /// Layers whose input is kept for tests (see [`StepShape::probes`](crate::model::StepShape::probes)).
+    /// Layers whose input is kept for embeddings, drafts on another device, and tests (see
+    /// [`StepShape::probes`](crate::model::StepShape::probes)).
     #[doc(hidden)]
     pub probes: Vec<u32>,
     /// Whether they are kept in steps of any kind, and not of prompts alone.

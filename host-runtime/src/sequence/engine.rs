@@ -247,6 +247,13 @@ impl Engine {
         }
     }
 
+    /// Reads what the first [probe](EngineOptions::probes) has of row `row` of the last prefill step, into
+    /// `n_embd` values.
+    pub(crate) fn read_probe(&mut self, row: usize, values: &mut [f32]) {
+        let rows = self.batch() as usize;
+        self.runtime.read_tap(0, rows, row, values);
+    }
+
     /// Reads the margins of the tokens that were drafted last, as many as `margins` has places for. A margin
     /// is how far the logit of a draft is above all others.
     pub fn read_margins(&mut self, margins: &mut [f32]) {

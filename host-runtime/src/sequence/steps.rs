@@ -153,7 +153,7 @@ impl<'t> StepRows<'t> {
 /// Steps of the first sequence, for all who have only one text.
 impl Engine {
     /// Its first sequence.
-    fn first(&mut self) -> Sequence<'_> {
+    pub(crate) fn first(&mut self) -> Sequence<'_> {
         Sequence { engine: self, slot: 0 }
     }
 

@@ -351,7 +351,7 @@ fn measure(args: &Args, placement: Option<&Placement>, cancel: &Cancel) -> Resul
 
     let runs_each = modes.len() * (1 + args.repetitions as usize);
     let wanted = prompts.len() * modes.len() * args.repetitions as usize;
-    let bar = Progress::tokens("measuring", prompts.len() * runs_each);
+    let bar = Progress::count("measuring", prompts.len() * runs_each);
     let mut measured: Vec<PromptRows> = Vec::new();
     for (i, (prompt, ids)) in prompts.into_iter().enumerate() {
         let done = |runs: usize| bar.at((i * runs_each + runs) as u64);

@@ -224,7 +224,7 @@ impl Writer {
         self.sampling.seed = self.sampling.seed.map(|seed| seed.wrapping_add(1));
         let limits = Limits { max_tokens: self.max_tokens, cancel: self.cancel.clone(), ..Limits::default() };
         let rest = &prompt[known..];
-        let bar = Progress::tokens("reading", rest.len());
+        let bar = Progress::count("reading", rest.len());
         let request = Request::new(rest, sampler)
             .limits(limits)
             .speculation(std::mem::replace(&mut self.speculation, Speculation::off()))

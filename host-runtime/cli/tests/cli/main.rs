@@ -16,6 +16,7 @@ mod deploy;
 mod deploy_systems;
 #[cfg(target_os = "linux")]
 mod doctor;
+mod embed;
 #[cfg(target_os = "linux")]
 mod emulator;
 #[cfg(target_os = "linux")]

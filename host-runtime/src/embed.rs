@@ -1,0 +1,270 @@
+//! Embeddings: texts as vectors, whose cosines say how near their meanings are.
+//!
+//! ```
+//! use hexflash::embed::{Embedder, Norm};
+//!
+//! let mut embedder = Embedder::open("models/tiny-hybrid-q8_0.gguf")?;
+//! let mut vector = embedder.embed("impl Display for Point")?;
+//! Norm::EUCLIDEAN.apply(&mut vector);
+//! # assert_eq!(vector.len(), embedder.width());
+//! # Ok::<(), hexflash::Error>(())
+//! ```
+
+use std::path::Path;
+
+use crate::device::Device;
+use crate::engine::{Engine, EngineOptions, open_device};
+use crate::error::Error;
+use crate::facade::ModelOptions;
+use crate::gguf::Gguf;
+use crate::model::{self, ModelError};
+use crate::text::{TextError, TextModel};
+use crate::weights::ImageOptions;
+use crate::weights::tiles::to_f32;
+
+/// Vector of a text, as it follows from those of its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// Mean of all tokens.
+    Mean,
+    /// Vector of the first token.
+    Cls,
+    /// Vector of the last token, which alone has seen the whole text.
+    Last,
+}
+
+impl Pooling {
+    /// Pooling that a model's file names; [`Pooling::Last`] where it names none, as for models that write
+    /// text.
+    ///
+    /// # Errors
+    /// [`ModelError::Kind`]: the model makes scores (`rank`), or its tokens see later ones.
+    pub fn of(gguf: &Gguf) -> Result<Self, ModelError> {
+        let arch = gguf.meta().require_str("general.architecture")?;
+        let refused = |key: &str, found: String, kind: &'static str| {
+            Err(ModelError::Kind { path: gguf.path().to_owned(), key: key.to_owned(), found, kind })
+        };
+        let causal = format!("{arch}.attention.causal");
+        if !gguf.meta().bool_or(&causal, true)? {
+            return refused(&causal, "false".to_owned(), "models whose tokens see later ones");
+        }
+        let key = format!("{arch}.pooling_type");
+        // The numbers of llama.cpp's enumeration.
+        match gguf.meta().u32_opt(&key)? {
+            None | Some(0 | 3) => Ok(Self::Last),
+            Some(1) => Ok(Self::Mean),
+            Some(2) => Ok(Self::Cls),
+            Some(4) => refused(&key, "rank".to_owned(), "models that score texts"),
+            Some(other) => refused(&key, other.to_string(), "such models"),
+        }
+    }
+}
+
+/// Length to which a vector is brought, by llama.cpp's numbers (`--embd-normalize`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Norm(i32);
+
+impl Norm {
+    /// Vectors as the model gives them.
+    pub const NONE: Self = Self(-1);
+    /// Length 1, so that the product of two vectors is their cosine.
+    pub const EUCLIDEAN: Self = Self(2);
+
+    /// Norm by its number: -1 none, 0 so that the largest value is 32760, 1 for the sum of absolute values,
+    /// 2 for the length, and above for p-norms. `None` for other numbers.
+    pub fn new(number: i32) -> Option<Self> {
+        (number >= -1).then_some(Self(number))
+    }
+
+    /// Scales a vector. One of zeros stays as it is.
+    pub fn apply(self, vector: &mut [f32]) {
+        /// Largest value that llama.cpp makes for 16-bit integers.
+        const LARGEST: f64 = 32760.0;
+        let sizes = vector.iter().map(|&value| f64::from(value).abs());
+        let size: f64 = match self.0 {
+            ..=-1 => return,
+            0 => sizes.fold(0.0, f64::max) / LARGEST,
+            1 => sizes.sum(),
+            2 => sizes.map(|size| size * size).sum::<f64>().sqrt(),
+            p => sizes.map(|size| size.powi(p)).sum::<f64>().powf(1.0 / f64::from(p)),
+        };
+        if size > 0.0 {
+            vector.iter_mut().for_each(|value| *value = (f64::from(*value) / size) as f32);
+        }
+    }
+}
+
+/// A model that gives vectors for texts.
+pub struct Embedder {
+    text: TextModel,
+    engine: Engine,
+    pooling: Pooling,
+    /// Weights of the norm behind the last layer, `{n_embd}`.
+    norm: Vec<f32>,
+    /// Vectors of a step's tokens: their memory is used again.
+    row: Vec<f32>,
+}
+
+impl Embedder {
+    /// Opens the model of a GGUF file on this machine's own processor.
+    ///
+    /// # Errors
+    /// As [`ModelOptions::open`] and [`Pooling::of`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_with(path, &ModelOptions::default())
+    }
+
+    /// Opens it as the options say, of which those about drafts and sampling have no effect.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, options: &ModelOptions) -> Result<Self, Error> {
+        let gguf = Gguf::open(path.as_ref())?;
+        let engine = Self::engine_options(&gguf, &options.engine)?;
+        let device = open_device(&options.device, &options.device_options, &gguf, None, &engine)?;
+        let image = ImageOptions { cache: options.cache.clone(), ..ImageOptions::default() };
+        Self::load(&gguf, device, &engine, &image)
+    }
+
+    /// The settings of an engine with which [`load`](Self::load) runs a model: a device that is chosen by
+    /// what a model needs is to be asked with these.
+    ///
+    /// # Errors
+    /// The model is not one that hexflash runs; as [`Pooling::of`].
+    pub fn engine_options(gguf: &Gguf, options: &EngineOptions) -> Result<EngineOptions, Error> {
+        Pooling::of(gguf)?;
+        let last = model::read(gguf)?.layers.len() as u32;
+        Ok(EngineOptions { probes: vec![last], probe_steps: false, speculate: false, ..options.clone() })
+    }
+
+    /// Loads a model onto a device, with [settings](Self::engine_options) for it.
+    ///
+    /// # Errors
+    /// As [`Engine::load`] and [`Pooling::of`]; its tokenizer cannot be used.
+    pub fn load(
+        gguf: &Gguf,
+        device: Box<dyn Device>,
+        options: &EngineOptions,
+        image: &ImageOptions<'_>,
+    ) -> Result<Self, Error> {
+        let pooling = Pooling::of(gguf)?;
+        let text = TextModel::read(gguf)?;
+        let options = Self::engine_options(gguf, options)?;
+        let engine = Engine::load(gguf, device, &options, image)?;
+        let weight = gguf.require_tensor(engine.config().output_norm)?;
+        let mut norm = vec![[0; 4]; weight.elements() as usize];
+        // The plan of the weights, which are loaded, has refused other types and shapes.
+        to_f32(weight.ggml_type, &gguf.data(weight)?, &mut norm);
+        let row = vec![0.0; norm.len()];
+        Ok(Self { text, engine, pooling, norm: norm.into_iter().map(f32::from_le_bytes).collect(), row })
+    }
+
+    /// Takes another pooling than the model's file names.
+    #[must_use]
+    pub fn pooling(self, pooling: Pooling) -> Self {
+        Self { pooling, ..self }
+    }
+
+    /// Values of a vector: the width of the model.
+    pub fn width(&self) -> usize {
+        self.norm.len()
+    }
+
+    /// Tokenizer of the model.
+    pub fn text(&self) -> &TextModel {
+        &self.text
+    }
+
+    /// The model on its device.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The vector of a text, as the model gives it: see [`Norm`].
+    ///
+    /// # Errors
+    /// As [`embed_tokens`](Self::embed_tokens).
+    pub fn embed(&mut self, text: &str) -> Result<Vec<f32>, Error> {
+        // With the token that ends a text, where the file asks for it.
+        let tokens = self.text.tokenizer.encode(text, true, true).map_err(TextError::from)?;
+        self.embed_tokens(&tokens)
+    }
+
+    /// The vector of a text of tokens. Its bits do not depend on the texts before.
+    ///
+    /// # Errors
+    /// There are none or more than the context has room for, one is not in the vocabulary, or the device
+    /// failed.
+    pub fn embed_tokens(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
+        let mut sum = vec![0.0f64; self.width()];
+        self.each(tokens, |pooling, i, row| {
+            let counts = match pooling {
+                Pooling::Mean => true,
+                Pooling::Cls => i == 0,
+                Pooling::Last => i + 1 == tokens.len(),
+            };
+            if counts {
+                sum.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
+            }
+        })?;
+        let n = if self.pooling == Pooling::Mean { tokens.len() } else { 1 };
+        Ok(sum.into_iter().map(|sum| (sum / n as f64) as f32).collect())
+    }
+
+    /// The vector of each token of a text, `{n_embd}` each.
+    ///
+    /// # Errors
+    /// As [`embed_tokens`](Self::embed_tokens).
+    pub fn embed_each(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>, Error> {
+        let mut rows = Vec::with_capacity(tokens.len());
+        self.each(tokens, |_, _, row| rows.push(row.to_vec()))?;
+        Ok(rows)
+    }
+
+    /// Reads a text, and hands over the place of each of its tokens with what the model has behind its last
+    /// norm there.
+    fn each(&mut self, tokens: &[u32], mut take: impl FnMut(Pooling, usize, &[f32])) -> Result<(), Error> {
+        self.engine.reset();
+        // Before its first piece is read, so that the error tells of the whole text.
+        self.engine.first().admit(tokens)?;
+        let eps = f64::from(self.engine.config().rms_eps);
+        let mut done = 0;
+        while done < tokens.len() {
+            let n = self.engine.prefill_piece(&tokens[done..])?;
+            for i in 0..n {
+                self.engine.read_probe(i, &mut self.row);
+                let squares: f64 = self.row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+                let scale = 1.0 / (squares / self.row.len() as f64 + eps).sqrt();
+                for (x, &weight) in self.row.iter_mut().zip(&self.norm) {
+                    *x = (f64::from(*x) * scale * f64::from(weight)) as f32;
+                }
+                take(self.pooling, done + i, &self.row);
+            }
+            done += n;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn norms_are_those_of_llama_cpp() {
+        let of = |number: i32| {
+            let mut vector = [3.0, -4.0];
+            Norm::new(number).unwrap().apply(&mut vector);
+            vector
+        };
+        assert_eq!(of(-1), [3.0, -4.0]);
+        assert_eq!(of(0), [24570.0, -32760.0]);
+        assert_eq!(of(1), [3.0 / 7.0, -4.0 / 7.0]);
+        assert_eq!(of(2), [0.6, -0.8]);
+        assert!((of(3)[0] - 3.0 / 91f32.cbrt()).abs() < 1e-6);
+        assert_eq!(Norm::new(-2), None);
+        let mut zeros = [0.0; 3];
+        Norm::EUCLIDEAN.apply(&mut zeros);
+        assert_eq!(zeros, [0.0; 3]);
+    }
+}
