@@ -13,9 +13,10 @@
 use std::path::Path;
 
 use crate::device::Device;
-use crate::engine::{Engine, EngineOptions, open_device};
+use crate::engine::{Engine, EngineError, EngineOptions, open_device};
 use crate::error::Error;
 use crate::facade::ModelOptions;
+use crate::generate::retries::Retries;
 use crate::gguf::Gguf;
 use crate::model::{self, ModelError};
 use crate::text::{TextError, TextModel};
@@ -225,12 +226,22 @@ impl Embedder {
     /// norm there.
     fn each(&mut self, tokens: &[u32], mut take: impl FnMut(Pooling, usize, &[f32])) -> Result<(), Error> {
         self.engine.reset();
+        let mut retries = Retries::default();
         // Before its first piece is read, so that the error tells of the whole text.
-        self.engine.first().admit(tokens)?;
+        if let Err(loss) = self.engine.first().admit(tokens) {
+            self.recover(&mut retries, loss, 0)?;
+            self.engine.first().admit(tokens)?;
+        }
         let eps = f64::from(self.engine.config().rms_eps);
         let mut done = 0;
         while done < tokens.len() {
-            let n = self.engine.prefill_piece(&tokens[done..])?;
+            let n = match self.engine.prefill_piece(&tokens[done..]) {
+                Ok(n) => n,
+                Err(loss) => {
+                    self.recover(&mut retries, loss, done)?;
+                    continue;
+                }
+            };
             for i in 0..n {
                 self.engine.read_probe(i, &mut self.row);
                 let squares: f64 = self.row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
@@ -242,6 +253,16 @@ impl Embedder {
             }
             done += n;
         }
+        Ok(())
+    }
+
+    /// Starts a lost device again, with the `done` tokens of the text that it had.
+    fn recover(&mut self, retries: &mut Retries, loss: EngineError, done: usize) -> Result<(), Error> {
+        if !loss.is_loss() {
+            return Err(loss.into());
+        }
+        // Nobody cancels a text, so that the device is there again.
+        let _done = retries.recover(&mut self.engine.first(), loss, done, || false)?;
         Ok(())
     }
 }

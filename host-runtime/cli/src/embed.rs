@@ -12,7 +12,7 @@ use super::output::print_json;
 use super::progress::Progress;
 use super::{CliError, input};
 use hexflash::Error;
-use hexflash::embed::{Embedder, Norm};
+use hexflash::embed::{self, Norm};
 use hexflash::text::TextError;
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub(super) struct Args {
     device: DeviceArgs,
 }
 
-/// Vector of a text.
+/// Vector of a text, or of each of its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Pooling {
     /// None: a vector for each token
@@ -52,6 +52,39 @@ enum Pooling {
     Cls,
     /// The last token's
     Last,
+}
+
+/// Vector of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum TextPooling {
+    /// The mean of all tokens
+    Mean,
+    /// The first token's
+    Cls,
+    /// The last token's
+    Last,
+}
+
+impl From<TextPooling> for embed::Pooling {
+    fn from(pooling: TextPooling) -> Self {
+        match pooling {
+            TextPooling::Mean => Self::Mean,
+            TextPooling::Cls => Self::Cls,
+            TextPooling::Last => Self::Last,
+        }
+    }
+}
+
+impl Pooling {
+    /// The vector of a text, if there is one.
+    fn of_text(self) -> Option<TextPooling> {
+        match self {
+            Self::None => None,
+            Self::Mean => Some(TextPooling::Mean),
+            Self::Cls => Some(TextPooling::Cls),
+            Self::Last => Some(TextPooling::Last),
+        }
+    }
 }
 
 /// Parses `--embd-normalize`.
@@ -84,17 +117,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let texts = args.texts()?;
     let cancel = cancel_on_signals();
     let gguf = args.model.open(&cancel)?;
-    let options = Embedder::engine_options(&gguf, &args.engine.options())?;
+    let options = embed::Embedder::engine_options(&gguf, &args.engine.options())?;
     let device = args.device.open_for(&gguf, None, &options)?;
     let mut embedder = args.engine.load_embedder(&gguf, &options, device, &cancel)?;
-    let pooling = match args.pooling {
-        None | Some(Pooling::None) => None,
-        Some(Pooling::Mean) => Some(hexflash::embed::Pooling::Mean),
-        Some(Pooling::Cls) => Some(hexflash::embed::Pooling::Cls),
-        Some(Pooling::Last) => Some(hexflash::embed::Pooling::Last),
-    };
-    if let Some(pooling) = pooling {
-        embedder = embedder.pooling(pooling);
+    if let Some(pooling) = args.pooling.and_then(Pooling::of_text) {
+        embedder = embedder.pooling(pooling.into());
     }
     let progress = Progress::count("reading texts", texts.len());
     let (mut vectors, mut tokens) = (Vec::new(), 0);

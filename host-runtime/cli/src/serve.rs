@@ -7,15 +7,17 @@ use std::time::Duration;
 use hexflash_abi::program::MAX_SLOTS;
 use serde_json::{Map, Value};
 
+use super::embed::TextPooling;
 use super::interrupt::{self, cancel_on_signals};
 use super::output::say;
 use super::writing::WritingArgs;
 use super::{CliError, input, template};
 use hexflash::cancel::Cancel;
+use hexflash::embed::Embedder;
 use hexflash::engine::EngineOptions;
 use hexflash::gguf::Clean;
 use hexflash::sampler::Sampler;
-use hexflash_server::{Card, CorsOrigins, Options, ReasoningFormat, RunError, Served, Server};
+use hexflash_server::{Card, CorsOrigins, Options, ReasoningFormat, RunError, Served, Server, Work};
 
 /// MiB for conversations whose sequences were needed by others.
 const CACHE_RAM: i64 = 256;
@@ -113,6 +115,12 @@ pub(super) struct Args {
     /// MiB for snapshots of recurrent states, from which conversations go on after they were edited
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     snapshots: u32,
+    /// Make vectors of texts at /v1/embeddings, and write none
+    #[arg(long, alias = "embedding")]
+    embeddings: bool,
+    /// Vector of a text, of those of its tokens [default: as the model's file says, or last]
+    #[arg(long, value_name = "POOLING", requires = "embeddings")]
+    pooling: Option<TextPooling>,
     #[command(flatten)]
     writing: WritingArgs,
 }
@@ -239,6 +247,16 @@ impl Args {
             card.template_args.insert("enable_thinking".to_owned(), thinks.into());
         }
         card.template_args.extend(self.chat_template_kwargs.clone().unwrap_or_default());
+        if self.embeddings {
+            let options = Embedder::engine_options(&gguf, &writing.engine.options())?;
+            let device = writing.device.open_for(&gguf, None, &options)?;
+            let embedder = writing.engine.load_embedder(&gguf, &options, device, cancel)?;
+            let embedder = match self.pooling {
+                Some(pooling) => embedder.pooling(pooling.into()),
+                None => embedder,
+            };
+            return Ok(Served { card, work: Work::Vectors(embedder) });
+        }
         let drafter = writing.spec.find(&gguf)?;
         let options = EngineOptions {
             sequences: self.parallel,
@@ -250,7 +268,7 @@ impl Args {
         if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
             tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
         }
-        Ok(Served { card, engine, drafts: Box::new(writing.spec.speculations(&drafter)) })
+        Ok(Served::texts(card, engine, writing.spec.speculations(&drafter)))
     }
 }
 

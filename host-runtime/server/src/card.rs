@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use hexflash::Error;
 use hexflash::chat::ChatTemplate;
+use hexflash::embed::Embedder;
 use hexflash::engine::Engine;
 use hexflash::gguf::Gguf;
 use hexflash::speculation::Speculation;
@@ -14,12 +15,30 @@ use crate::text::family::Family;
 
 /// A model, ready to be served.
 pub struct Served {
-    /// What clients learn of it.
+    /// Facts that clients learn of it.
     pub card: Card,
-    /// The engine, with as many sequences as requests are to run at once.
-    pub engine: Engine,
-    /// Makes the speculation of each request.
-    pub drafts: Box<dyn Fn() -> Speculation + Send>,
+    /// Work that it does.
+    pub work: Work,
+}
+
+/// Work of a server: it writes texts, or makes vectors of them.
+pub enum Work {
+    /// Texts are written.
+    Texts {
+        /// The engine, with as many sequences as requests are to run at once.
+        engine: Engine,
+        /// Makes the speculation of each request.
+        drafts: Box<dyn Fn() -> Speculation + Send>,
+    },
+    /// Vectors are made (`--embeddings`).
+    Vectors(Embedder),
+}
+
+impl Served {
+    /// A model that writes texts: `drafts` makes the speculation of each request.
+    pub fn texts(card: Card, engine: Engine, drafts: impl Fn() -> Speculation + Send + 'static) -> Self {
+        Self { card, work: Work::Texts { engine, drafts: Box::new(drafts) } }
+    }
 }
 
 /// What clients learn of a model, and what texts of it need.

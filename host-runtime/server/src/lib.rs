@@ -25,6 +25,7 @@
 
 mod card;
 mod connections;
+mod embeddings;
 mod gbnf;
 mod grammar;
 mod http;
@@ -36,6 +37,6 @@ mod schema;
 mod server;
 mod text;
 
-pub use card::{Card, Served};
+pub use card::{Card, Served, Work};
 pub use options::{CorsOrigins, Options, ReasoningFormat};
 pub use server::{RunError, Server};

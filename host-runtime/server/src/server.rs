@@ -10,8 +10,9 @@ use hexflash::cancel::Cancel;
 use hexflash::engine::Engine;
 use tokio::sync::oneshot;
 
-use crate::card::{Card, Served};
+use crate::card::{Card, Served, Work};
 use crate::connections::{Bounds, Connections};
+use crate::embeddings;
 use crate::http::app::App;
 use crate::http::router::router;
 use crate::options::Options;
@@ -92,7 +93,8 @@ impl Server {
             of_client: self.options.client_connections,
             idle: self.options.idle,
         };
-        let app = Arc::new(App::new(self.options, Arc::clone(&scheduler)));
+        let (vectors, texts) = embeddings::queue(self.options.queue);
+        let app = Arc::new(App::new(self.options, Arc::clone(&scheduler), vectors));
         // Its end, in whatever way, is seen at the other end.
         let (alive, mut ended) = oneshot::channel::<()>();
         let engine = {
@@ -100,15 +102,25 @@ impl Server {
             let on_ready = self.on_ready;
             thread::Builder::new().name("engine".to_owned()).spawn(move || {
                 let _alive = alive;
-                let served = load(&cancel)?;
-                let tokenizer = Arc::clone(&served.card.text.tokenizer);
-                let worker =
-                    Worker::new(scheduler, served.engine, tokenizer, served.drafts, timeout, cache_ram);
-                app.is_ready(served.card, worker.engine());
-                if let (Some(tell), Some(card)) = (on_ready, app.card()) {
-                    tell(card, worker.engine());
+                let Served { card, work } = load(&cancel)?;
+                let tokenizer = Arc::clone(&card.text.tokenizer);
+                let ready = |card, engine: &Engine, makes_vectors| {
+                    app.is_ready(card, engine, makes_vectors);
+                    if let (Some(tell), Some(card)) = (on_ready, app.card()) {
+                        tell(card, engine);
+                    }
+                };
+                match work {
+                    Work::Texts { engine, drafts } => {
+                        let worker = Worker::new(scheduler, engine, tokenizer, drafts, timeout, cache_ram);
+                        ready(card, worker.engine(), false);
+                        worker.run();
+                    }
+                    Work::Vectors(embedder) => {
+                        ready(card, embedder.engine(), true);
+                        embeddings::run(embedder, &texts, &scheduler);
+                    }
                 }
-                worker.run();
                 Ok(())
             })?
         };

@@ -32,7 +32,7 @@ mod emit;
 mod error;
 mod plain;
 mod request;
-mod retries;
+pub(crate) mod retries;
 mod rounds;
 mod stats;
 mod together;

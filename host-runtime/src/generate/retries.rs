@@ -5,7 +5,7 @@ use crate::engine::{EngineError, Sequence};
 
 /// What became of a lost device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Recovery {
+pub(crate) enum Recovery {
     /// It has the context again.
     Done,
     /// The generation was cancelled, so the device was not started again.
@@ -14,7 +14,7 @@ pub(super) enum Recovery {
 
 /// Restarts of the device.
 #[derive(Debug, Default)]
-pub(super) struct Retries {
+pub(crate) struct Retries {
     /// All of them.
     total: u32,
     /// Those since the text last grew.
@@ -34,7 +34,7 @@ impl Retries {
     ///
     /// # Errors
     /// The last loss, when there were too many; or what is no loss.
-    pub(super) fn recover(
+    pub(crate) fn recover(
         &mut self,
         sequence: &mut Sequence<'_>,
         mut loss: EngineError,

@@ -89,7 +89,7 @@ fn load() -> Result<Served, hexflash::Error> {
     };
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let engine = Engine::load_with(&gguf, None, Box::new(inproc(settings())), &options, &image)?;
-    Ok(Served { card, engine, drafts: Box::new(Speculation::off) })
+    Ok(Served::texts(card, engine, Speculation::off))
 }
 
 fn crowd(address: SocketAddr, connections: u64, seed: u64) -> Result<Report, Wrong> {

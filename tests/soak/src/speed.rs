@@ -64,7 +64,7 @@ pub(crate) fn run(model: &Path, tokens: usize) -> Result<Report, Wrong> {
             server.run(&cancel, move |_| {
                 let engine = load(&model, n_ctx, STREAMS)?;
                 let card = Card::read(&Gguf::open(&model)?)?;
-                Ok::<_, hexflash::Error>(Served { card, engine, drafts: Box::new(Speculation::off) })
+                Ok::<_, hexflash::Error>(Served::texts(card, engine, Speculation::off))
             })
         }
     });

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use crate::card::Card;
+use crate::embeddings::Vectors;
 use crate::grammar::{Grammar, Grammars};
 use crate::options::Options;
 use crate::scheduler::shared::Scheduler;
@@ -29,6 +30,8 @@ pub(crate) struct App {
     pub(super) scheduler: Arc<Scheduler>,
     model: OnceLock<Model>,
     pub(super) started: SystemTime,
+    /// Texts whose vectors are wanted.
+    pub(super) vectors: Vectors,
     /// Places for what takes the processor a while.
     workers: Arc<Semaphore>,
 }
@@ -42,6 +45,8 @@ pub(super) struct Model {
     pub(super) n_embd: u32,
     pub(super) slots: usize,
     pub(super) speculates: bool,
+    /// Whether it makes vectors of texts, and writes none.
+    pub(super) makes_vectors: bool,
     pub(super) memory: MemoryPlan,
     /// The device, in one line.
     pub(super) device: String,
@@ -52,13 +57,13 @@ pub(super) struct Model {
 }
 
 impl App {
-    pub(crate) fn new(options: Options, scheduler: Arc<Scheduler>) -> Self {
+    pub(crate) fn new(options: Options, scheduler: Arc<Scheduler>, vectors: Vectors) -> Self {
         let workers = Arc::new(Semaphore::new(WORKERS));
-        Self { options, scheduler, model: OnceLock::new(), started: SystemTime::now(), workers }
+        Self { options, scheduler, model: OnceLock::new(), started: SystemTime::now(), vectors, workers }
     }
 
     /// The model is there.
-    pub(crate) fn is_ready(&self, card: Card, engine: &Engine) {
+    pub(crate) fn is_ready(&self, card: Card, engine: &Engine, makes_vectors: bool) {
         let config = engine.config();
         let model = Model {
             n_ctx: engine.n_ctx() as usize,
@@ -67,6 +72,7 @@ impl App {
             n_embd: config.n_embd,
             slots: engine.sequences().len(),
             speculates: engine.speculates(),
+            makes_vectors,
             memory: engine.memory().clone(),
             device: engine.device().info().description.clone(),
             longest_token: longest_token(&card.text.tokenizer),
@@ -97,6 +103,16 @@ impl App {
             work()
         });
         done.await.map_err(|_| failed())?
+    }
+
+    /// The model, if it is loaded and writes texts.
+    pub(super) fn writer(&self) -> Result<&Model, ApiError> {
+        let model = self.model()?;
+        if model.makes_vectors {
+            let message = "this server makes vectors of texts; start it without --embeddings to have texts";
+            return Err(ApiError::not_supported(message));
+        }
+        Ok(model)
     }
 
     /// The model, if it is loaded.

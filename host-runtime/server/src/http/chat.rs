@@ -27,7 +27,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
     let work = Arc::clone(&app);
     // Templates and long texts take their time.
     let prepared = app.work("the prompt", move || {
-        let model = work.model()?;
+        let model = work.writer()?;
         let Dialogue { orders, parsers, settings, prompt } = Dialogue::prepare(&fields, &work, model)?;
         let shape = Chat {
             head: Head::new("chatcmpl-", model),
@@ -46,7 +46,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
 /// How many tokens the prompt of a conversation has.
 pub(super) async fn count(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
-    let n = app.work("the prompt", move || Dialogue::count(&fields, work.model()?)).await?;
+    let n = app.work("the prompt", move || Dialogue::count(&fields, work.writer()?)).await?;
     Ok(Json(json!({ "object": "response.input_tokens", "input_tokens": n })))
 }
 

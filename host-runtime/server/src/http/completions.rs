@@ -20,7 +20,7 @@ use crate::scheduler::news::{Outcome, Piece, Progress};
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
     let prepared = app.work("the prompt", move || {
-        let model = work.model()?;
+        let model = work.writer()?;
         refuse_chats_only(&fields)?;
         let mut settings = Settings::read(&fields, &work, model)?;
         settings.logprobs = fields.get("logprobs")?;

@@ -23,7 +23,7 @@ use shape::Messages;
 pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
     let prepared = app.work("the prompt", move || {
-        let model = work.model()?;
+        let model = work.writer()?;
         let max_tokens: i64 = fields.require("max_tokens")?;
         if max_tokens < 1 {
             return Err(ApiError::field("max_tokens", "ask for at least one token"));
@@ -42,7 +42,7 @@ pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Respons
 pub(super) async fn count_tokens(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
     let counted = app.work("the prompt", move || {
-        let model = work.model()?;
+        let model = work.writer()?;
         Dialogue::count(&request::translate(fields)?, model)
     });
     let n = counted.await?;

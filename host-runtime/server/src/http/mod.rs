@@ -11,6 +11,7 @@ mod chat;
 mod completions;
 mod conversation;
 mod dialogue;
+mod embeddings;
 mod error;
 mod fields;
 mod form;

@@ -39,7 +39,7 @@ where
 {
     let work = Arc::clone(&app);
     let prepared = app.work("the prompt", move || {
-        let model = work.model()?;
+        let model = work.writer()?;
         refuse_chats_only(&fields)?;
         let mut settings = Settings::read(&fields, &work, model)?;
         warning.into_iter().for_each(|warning| settings.warn(warning));

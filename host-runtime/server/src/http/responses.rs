@@ -21,7 +21,7 @@ use shape::Answer;
 pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
     let prepared = app.work("the prompt", move || {
-        let model = work.model()?;
+        let model = work.writer()?;
         let (fields, echo) = request::translate(fields)?;
         let dialogue = Dialogue::prepare(&fields, &work, model)?;
         let manner = dialogue.settings.manner();

@@ -27,7 +27,7 @@ pub(super) async fn act(
     uri: Uri,
     Whole(body): Whole,
 ) -> Result<Json<Value>, ApiError> {
-    let n = app.model()?.slots;
+    let n = app.writer()?.slots;
     let folder =
         app.options.slot_save_path.clone().ok_or_else(|| ApiError::switched_off("--slot-save-path DIR"))?;
     let number = slot.parse::<usize>().ok().filter(|&slot| slot < n);

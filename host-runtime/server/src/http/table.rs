@@ -6,10 +6,10 @@ use std::sync::Arc;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::app::App;
-use super::{chat, completions, infill, info, messages, native, responses, slots, tokens};
+use super::{chat, completions, embeddings, infill, info, messages, native, responses, slots, tokens};
 
 /// All routes but those of the page for browsers, in the order of the page for users.
-pub(super) static ROUTES: [Route; 18] = [
+pub(super) static ROUTES: [Route; 19] = [
     Route::get("/health", |get| on(get, info::health)).also("/v1/health").open(),
     Route::get("/v1/models", |get| on(get, info::models)).also("/models").open().of(Dialect::OpenAi).shown(),
     Route::get("/v1/models/{*name}", |get| on(get, info::model)).also("/models/{*name}").of(Dialect::OpenAi),
@@ -27,6 +27,10 @@ pub(super) static ROUTES: [Route; 18] = [
     Route::post("/v1/messages", |post| on(post, messages::create)).of(Dialect::Anthropic).shown(),
     Route::post("/v1/messages/count_tokens", |post| on(post, messages::count_tokens)).of(Dialect::Anthropic),
     Route::post("/v1/completions", |post| on(post, completions::route)).of(Dialect::OpenAi).shown(),
+    Route::post("/v1/embeddings", |post| on(post, embeddings::create))
+        .also("/embeddings")
+        .of(Dialect::OpenAi)
+        .shown(),
     Route::post("/completion", |post| on(post, native::route)).also("/completions"),
     Route::post("/infill", |post| on(post, infill::route)),
     Route::post("/tokenize", |post| on(post, tokens::tokenize)),

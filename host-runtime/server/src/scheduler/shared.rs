@@ -91,6 +91,11 @@ impl Scheduler {
         self.wake();
     }
 
+    /// Whether texts under way are to end at once.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.abort.is_cancelled()
+    }
+
     /// Whether it accepts no more requests.
     pub(crate) fn is_closed(&self) -> bool {
         self.queue.is_closed()

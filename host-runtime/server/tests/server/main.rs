@@ -5,6 +5,7 @@ mod browser;
 mod cache_ram;
 mod conversations;
 mod dense;
+mod embeddings;
 mod errors;
 mod families;
 mod forms;

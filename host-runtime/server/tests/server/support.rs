@@ -105,7 +105,7 @@ fn load(setup: &Setup) -> Result<Served, hexflash::Error> {
         };
         Speculation::new(source, DraftLength::Fixed(5))
     };
-    Ok(Served { card, engine, drafts: Box::new(drafts) })
+    Ok(Served::texts(card, engine, drafts))
 }
 
 /// A server that ends with the test.

@@ -179,7 +179,7 @@ fn load(device: &device::DeviceOptions) -> Result<Served, hexflash::Error> {
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let engine = Engine::load_with(&gguf, None, device::open("htp", device)?, &options, &image)?;
     let drafts = || Speculation::new(DraftSource::Host(Box::new(NGram::default())), DraftLength::Fixed(4));
-    Ok(Served { card: Card::read(&gguf)?, engine, drafts: Box::new(drafts) })
+    Ok(Served::texts(Card::read(&gguf)?, engine, drafts))
 }
 
 /// Requests drawn from the texts of the repository, and what plain decoding on another device gives for each.

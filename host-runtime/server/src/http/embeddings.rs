@@ -1,0 +1,102 @@
+//! `/v1/embeddings`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::app::{Model, Shared};
+use super::error::ApiError;
+use super::fields::Fields;
+use crate::text::kinds::whole;
+
+/// Most texts of a request, as with OpenAI.
+const MAX_INPUTS: usize = 2048;
+
+/// Form of the vectors.
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    /// Lists of numbers.
+    Float,
+    /// The bytes of the floats, little endian.
+    Base64,
+}
+
+pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
+    let work = Arc::clone(&app);
+    let prepared = app.work("the texts", move || {
+        let model = work.model()?;
+        if !model.makes_vectors {
+            return Err(ApiError::switched_off("--embeddings"));
+        }
+        fields.get::<String>("model")?;
+        let encoding = fields.get("encoding_format")?.unwrap_or(Encoding::Float);
+        if fields.get::<u32>("dimensions")?.is_some_and(|wanted| wanted != model.n_embd) {
+            let reason = format!("vectors of this model have {} values; drop it", model.n_embd);
+            return Err(ApiError::field("dimensions", reason));
+        }
+        Ok((texts(&fields.require("input")?, model)?, encoding))
+    });
+    let (texts, encoding) = prepared.await?;
+    let tokens: usize = texts.iter().map(Vec::len).sum();
+    let answer = app.vectors.ask(texts)?.await;
+    let vectors = answer.map_err(|_| ApiError::ending())??;
+    let encoded = |vector: &Vec<f32>| match encoding {
+        Encoding::Float => json!(vector),
+        Encoding::Base64 => {
+            let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
+            STANDARD.encode(bytes).into()
+        }
+    };
+    let one =
+        |(index, vector)| json!({ "object": "embedding", "index": index, "embedding": encoded(vector) });
+    Ok(Json(json!({
+        "object": "list",
+        "data": vectors.iter().enumerate().map(one).collect::<Vec<_>>(),
+        "model": app.model()?.card.alias,
+        "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
+    })))
+}
+
+/// The tokens of each text of `input`: a text, its tokens, or a list of such.
+fn texts(input: &Value, model: &Model) -> Result<Vec<Vec<u32>>, ApiError> {
+    let wrong = |reason: String| ApiError::field("input", reason);
+    match input {
+        Value::Array(items) if items.is_empty() => Err(wrong("the list is empty".to_owned())),
+        Value::Array(items) if items.iter().all(Value::is_number) => Ok(vec![text(input, model)?]),
+        Value::Array(items) if items.len() > MAX_INPUTS => {
+            Err(wrong(format!("{} texts are too many; send at most {MAX_INPUTS} at a time", items.len())))
+        }
+        Value::Array(items) => items.iter().map(|item| text(item, model)).collect(),
+        one => Ok(vec![text(one, model)?]),
+    }
+}
+
+/// The tokens of a text. Those of a text in words get what the model's file adds to each text.
+fn text(item: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
+    let wrong = |reason: &str| ApiError::field("input", reason);
+    let tokens = match item {
+        Value::String(text) => {
+            model.admit(text)?;
+            model.card.text.tokenizer.encode(text, true, true)?
+        }
+        Value::Array(ids) => {
+            let id = |id: &Value| u32::try_from(whole(id.clone()).as_u64()?).ok();
+            let known = |id: &u32| (*id as usize) < model.card.text.tokenizer.vocab_size();
+            let ids: Option<Vec<u32>> = ids.iter().map(|it| id(it).filter(known)).collect();
+            ids.ok_or_else(|| wrong("give a text, or a list of token ids of the vocabulary"))?
+        }
+        _ => return Err(wrong("give a text, a list of token ids, or a list of such")),
+    };
+    if tokens.is_empty() {
+        return Err(wrong("a text has no tokens; give at least one"));
+    }
+    if tokens.len() > model.n_ctx {
+        return Err(ApiError::too_long(tokens.len(), model.n_ctx));
+    }
+    Ok(tokens)
+}
