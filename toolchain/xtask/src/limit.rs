@@ -1,4 +1,4 @@
-//! Child processes whose time is limited.
+//! Child processes whose time is limited, and what they leave behind.
 
 use std::fs;
 use std::io;
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between two looks at a child.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Time for processes that are about to end.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Waits for `child` and returns its status; `None` where it did not end within `limit`, and was killed with
 /// all that it had started.
@@ -31,16 +33,61 @@ pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>
     }
 }
 
+/// Makes this process the parent of all processes below it whose own parent ends, on Linux.
+pub fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+        eprintln!("processes that are left behind will not be found ({error})");
+    }
+}
+
+/// Kills the processes below this one, and returns their command lines. They hold the output of whoever has
+/// started this process, which would wait for them.
+pub fn end_orphans() -> Vec<String> {
+    let me = std::process::id().to_string();
+    let start = Instant::now();
+    loop {
+        let left: Vec<_> =
+            descendants(&me).into_iter().filter_map(|id| Some((command_line(&id)?, id))).collect();
+        if left.is_empty() {
+            return Vec::new();
+        }
+        if start.elapsed() > FAREWELL {
+            let (commands, ids): (Vec<_>, Vec<_>) = left.into_iter().unzip();
+            kill(&ids);
+            return commands;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
 fn kill_with_descendants(root: u32) {
-    let mut processes = vec![root.to_string()];
+    let root = root.to_string();
+    let below = descendants(&root);
+    kill(&[vec![root], below].concat());
+}
+
+fn kill(processes: &[String]) {
+    // Some may have ended by themselves.
+    let _ = Command::new("kill").arg("-KILL").args(processes).status();
+}
+
+/// Processes below one, from above to below.
+fn descendants(root: &str) -> Vec<String> {
+    let mut found = children(root);
     let mut seen = 0;
-    while seen < processes.len() {
-        let children = children(&processes[seen]);
-        processes.extend(children);
+    while seen < found.len() {
+        let below = children(&found[seen]);
+        found.extend(below);
         seen += 1;
     }
-    // Some may have ended by themselves.
-    let _ = Command::new("kill").arg("-KILL").args(&processes).status();
+    found
+}
+
+/// The command line of a process; `None` where it has ended.
+fn command_line(process: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{process}/cmdline")).ok().filter(|bytes| !bytes.is_empty())?;
+    Some(String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned())
 }
 
 /// Processes that the threads of a process have started, as Linux lists them; none on other systems.
@@ -53,7 +100,6 @@ fn children(process: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn a_child_that_ends_has_its_status() {
@@ -71,10 +117,7 @@ mod tests {
             thread::sleep(PAUSE);
         };
         assert_eq!(wait(&mut child, Duration::from_millis(50)).unwrap(), None);
-        // Whoever inherits it may take a moment to reap it: a zombie has no command line.
-        let runs =
-            || fs::read(Path::new("/proc").join(&sleeper).join("cmdline")).is_ok_and(|c| !c.is_empty());
-        while runs() {
+        while command_line(&sleeper).is_some() {
             thread::sleep(PAUSE);
         }
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::failure::{Failure, Result};
+use crate::limit;
 use crate::process;
 use crate::steps::STEPS;
 use crate::suite::{self, Missing, Report, Step, Tier};
@@ -68,7 +69,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return table::write(&steps, &folder);
     }
     let missing = if arguments.strict { Missing::Fails } else { Missing::Skips };
+    limit::adopt_orphans();
     let reports = run_in(&folder, &steps, usize::from(arguments.jobs), missing)?;
+    for command in limit::end_orphans() {
+        println!("left running by a step, and killed: {command}");
+    }
     table::record(&reports, &folder)?;
     suite::conclude(&reports)
 }

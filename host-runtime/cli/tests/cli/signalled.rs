@@ -27,10 +27,21 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// A command under way.
+/// A command under way. It ends with the test, however that ends.
 pub struct Running {
-    child: Child,
+    /// There until its end was waited for.
+    child: Option<Child>,
     mark: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Running {
@@ -53,21 +64,21 @@ impl Running {
                 Ok(())
             });
         }
-        Self { child: command.spawn().unwrap(), mark }
+        Self { child: Some(command.spawn().unwrap()), mark }
     }
 
     pub fn child(&mut self) -> &mut Child {
-        &mut self.child
+        self.child.as_mut().unwrap()
     }
 
     /// Sends a signal. The process may have ended, but nobody has asked for its end yet: it has its number.
     pub fn send(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
     }
 
     /// Waits for the end, and for that of all processes that it has started.
-    pub fn end(self, signal: Signal) -> Ended {
-        let output = self.child.wait_with_output().unwrap();
+    pub fn end(mut self, signal: Signal) -> Ended {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
         let since = Instant::now();
         while is_left(&self.mark) {
             assert!(since.elapsed() < REAPED, "a child of the command was left behind: {output:?}");
