@@ -11,7 +11,6 @@
 
 mod bench;
 mod chat;
-mod chips;
 mod conversation;
 mod cores;
 mod deploy;

@@ -1,6 +1,7 @@
 //! Devices: where the DSP side runs. One trait, and the same messages, on all of them.
 
 mod arch;
+mod chips;
 mod error;
 mod float;
 #[cfg(unix)]
@@ -25,6 +26,7 @@ use crate::record::Site;
 
 pub use crate::record::{MAX_SESSIONS, SessionSet};
 pub use arch::Arch;
+pub use chips::KnownChip;
 pub use error::DeviceError;
 pub use float::Float;
 pub use hexflash_abi::message::MatrixUnit;

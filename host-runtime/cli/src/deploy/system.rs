@@ -3,11 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use hexflash::device::Chip;
+use hexflash::device::{Chip, KnownChip};
 
 use super::adb::{Adb, clean};
 use super::{DeployError, Distribution};
-use crate::chips::KnownChip;
 
 /// The questions. Each answer is a line `name=value`; what the device does not know is empty.
 const QUESTIONS: &str = "prop() { getprop $1 2>/dev/null; }; file() { cat $1 2>/dev/null; }; \

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::private::property;
 use super::steps::{Check, Outcome, Step};
-use crate::chips::KnownChip;
 use crate::deploy;
+use hexflash::device::KnownChip;
 
 /// Nodes by which programs reach the DSP: newer kernels have one for each DSP, older ones one for all.
 const FASTRPC: [&str; 3] = ["/dev/fastrpc-cdsp", "/dev/fastrpc-cdsp-secure", "/dev/adsprpc-smd"];

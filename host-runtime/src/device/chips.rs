@@ -25,16 +25,16 @@ const KNOWN: [(&str, u32, &str); 14] = [
 
 /// A chip of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KnownChip {
+pub struct KnownChip {
     /// Name of the chip, without the vendor's.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// The version of its Hexagon, as the vendor's library gives it: 0x73.
-    pub(super) arch: u32,
+    pub arch: u32,
 }
 
 impl KnownChip {
     /// The chip of that number, which may have anything behind it.
-    pub(super) fn of(number: &str) -> Option<Self> {
+    pub fn of(number: &str) -> Option<Self> {
         let number = number.trim().to_ascii_uppercase();
         let (_, arch, name) = KNOWN.into_iter().find(|(beginning, ..)| number.starts_with(beginning))?;
         Some(Self { name, arch })
@@ -44,7 +44,7 @@ impl KnownChip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hexflash::device::{CHIPS, Chip};
+    use crate::device::{CHIPS, Chip};
 
     #[test]
     fn a_chip_is_known_by_the_beginning_of_its_number() {
