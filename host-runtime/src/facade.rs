@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::chat::{Message, RenderOptions};
 use crate::device::DeviceOptions;
-use crate::engine::{Engine, EngineOptions, open_device};
+use crate::engine::{self, Engine, EngineOptions, ModelFit, open_device};
 use crate::error::Error;
 use crate::generate::{Event, Generated, Generation, Limits, Request};
 use crate::gguf::Gguf;
@@ -126,28 +126,72 @@ impl ModelOptions {
         let sampling = text.sampling.clone().overridden_by(&self.sampling);
         // Refused now rather than with the first text.
         Sampler::new(sampling.clone())?;
-        let (draft, source) = match &self.drafts {
-            Drafts::Own if model::has_mtp_head(&gguf) => {
-                (Some(Gguf::open(path.as_ref())?), DraftSource::Model)
-            }
-            Drafts::None | Drafts::Own => (None, DraftSource::None),
-            Drafts::Model(path) => (Some(Gguf::open(path)?), DraftSource::Model),
-            Drafts::NGrams => (None, DraftSource::Host(Box::new(NGram::default()))),
-            Drafts::Best(own) => {
-                let head = || model::has_mtp_head(&gguf).then_some(path.as_ref());
-                let draft = own.as_deref().or_else(head).map(Gguf::open).transpose()?;
-                let hosts: Vec<Box<dyn Drafter>> = vec![Box::new(NGramPool::new().drafter())];
-                let model = draft.is_some();
-                (draft, DraftSource::Several { model, hosts })
-            }
-        };
-        let speculation = Speculation::new(source, self.draft_length);
-        let speculate = self.engine.speculate || speculation.is_on();
-        let options = EngineOptions { speculate, ..self.engine.clone() };
+        let (draft, drafters) = self.find_drafters(&gguf)?;
+        let options = self.engine_options(&drafters);
         let image = ImageOptions { cache: self.cache.clone(), ..ImageOptions::default() };
         let device = open_device(&self.device, &self.device_options, &gguf, draft.as_ref(), &options)?;
         let engine = Engine::load_with(&gguf, draft.as_ref(), device, &options, &image)?;
-        Ok(Model { text, engine, sampling, speculation })
+        let speculation = drafters.speculation();
+        Ok(Model { text, engine, sampling, drafters, speculation })
+    }
+
+    /// How the model of a file would fit each version of the Hexagon NPU, opened with these options. No
+    /// weight is read, and no device is asked.
+    ///
+    /// # Errors
+    /// The file, the draft or a setting cannot be used.
+    pub fn fit(&self, path: impl AsRef<Path>) -> Result<ModelFit, Error> {
+        let gguf = Gguf::open(path.as_ref())?;
+        let (draft, drafters) = self.find_drafters(&gguf)?;
+        Ok(engine::fit(&gguf, draft.as_ref(), &self.engine_options(&drafters))?)
+    }
+
+    /// The draft model for a target, if one drafts, and all drafters.
+    fn find_drafters(&self, gguf: &Gguf) -> Result<(Option<Gguf>, Drafters), Error> {
+        let head = || model::has_mtp_head(gguf).then(|| gguf.path());
+        let (draft, hosts) = match &self.drafts {
+            Drafts::None => (None, Hosts::None),
+            Drafts::Own => (head(), Hosts::None),
+            Drafts::Model(path) => (Some(path.as_path()), Hosts::None),
+            Drafts::NGrams => (None, Hosts::NGrams),
+            Drafts::Best(path) => (path.as_deref().or_else(head), Hosts::Pool(NGramPool::new())),
+        };
+        let drafters = Drafters { model: draft.is_some(), hosts, length: self.draft_length };
+        Ok((draft.map(Gguf::open).transpose()?, drafters))
+    }
+
+    /// Settings of the engine, with room for what is drafted.
+    fn engine_options(&self, drafters: &Drafters) -> EngineOptions {
+        let speculate = self.engine.speculate || drafters.speculation().is_on();
+        EngineOptions { speculate, ..self.engine.clone() }
+    }
+}
+
+/// Drafters of a model that is open.
+struct Drafters {
+    /// Whether the engine's draft model drafts.
+    model: bool,
+    hosts: Hosts,
+    length: DraftLength,
+}
+
+/// Drafters that need no device.
+enum Hosts {
+    None,
+    NGrams,
+    /// N-grams that learn from all texts.
+    Pool(NGramPool),
+}
+
+impl Drafters {
+    /// Speculation by them, from its beginning.
+    fn speculation(&self) -> Speculation {
+        let hosts: Vec<Box<dyn Drafter>> = match &self.hosts {
+            Hosts::None => Vec::new(),
+            Hosts::NGrams => vec![Box::new(NGram::default())],
+            Hosts::Pool(pool) => vec![Box::new(pool.drafter())],
+        };
+        Speculation::new(DraftSource::Several { model: self.model, hosts }, self.length)
     }
 }
 
@@ -156,6 +200,7 @@ pub struct Model {
     text: TextModel,
     engine: Engine,
     sampling: SamplerParams,
+    drafters: Drafters,
     speculation: Speculation,
 }
 
@@ -181,6 +226,18 @@ impl Model {
     /// The engine, for what is not here. A completion forgets what it has in its context.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
+    }
+
+    /// Sampling of the texts: the model's own, with what the [options](ModelOptions::sampling) change.
+    pub fn sampling(&self) -> &SamplerParams {
+        &self.sampling
+    }
+
+    /// Speculation as the [options](ModelOptions::drafts) say, from its beginning: for a
+    /// [request](Request::speculation) to the [engine](Self::engine). Texts of a sequence hand it on, each to
+    /// the next.
+    pub fn speculation(&self) -> Speculation {
+        self.drafters.speculation()
     }
 
     /// Goes on with a text, from an empty context.
