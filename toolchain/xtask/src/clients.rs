@@ -40,7 +40,11 @@ pub fn run() -> Result<()> {
     let mut test = Command::new(node);
     test.arg("--test").arg(&copy).env("HEXFLASH_URL", &server.url);
     let by_node = process::run(&mut test);
-    by_python.and(by_node)
+    // Python is there now, which the library for C has an example in.
+    let mut ctypes = process::cargo();
+    ctypes.args(["test", "--workspace", "--test", "c_api", "programs::"]).current_dir(&root);
+    let by_ctypes = process::run(ctypes.env("HEXFLASH_PYTHON_REQUIRED", "1"));
+    by_python.and(by_node).and(by_ctypes)
 }
 
 /// Installs the clients where they are not there yet; the programs that run Python and JavaScript.
