@@ -29,10 +29,13 @@ pub fn run() -> Result<()> {
     let (python, node) = install(&tests, &installed)?;
     process::build(&root)?;
 
-    let server = Server::start(&target.join("debug/hexflash"), &root)?;
+    let program = target.join("debug/hexflash");
+    let server = Server::start(&program, &root, &["--chat-template", "tests/clients/template.jinja"])?;
+    let vectors = Server::start(&program, &root, &["--embeddings"])?;
     let mut unittest = Command::new(python);
     unittest.args(["-B", "-m", "unittest", "discover", "--buffer"]).current_dir(&tests);
-    let by_python = process::run(unittest.env("HEXFLASH_URL", &server.url));
+    let by_python =
+        process::run(unittest.env("HEXFLASH_URL", &server.url).env("HEXFLASH_VECTORS_URL", &vectors.url));
     // Node.js looks for packages in the folder of the file.
     let copy = installed.join("openai.test.mjs");
     fs::copy(tests.join("openai.test.mjs"), &copy)
@@ -88,10 +91,10 @@ struct Server {
 
 impl Server {
     /// Starts a server and waits until its model is there.
-    fn start(program: &Path, root: &Path) -> Result<Self> {
+    fn start(program: &Path, root: &Path, flags: &[&str]) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["serve", "-m", "models/tiny-hybrid-q8_0.gguf", "--port", "0", "-c", "512"]);
-        command.args(["--api-key", "secret", "--chat-template", "tests/clients/template.jinja"]);
+        command.args(["--api-key", "secret"]).args(flags);
         let failed = || {
             let typed = process::typed(&command);
             Failure::failed(format!("`{typed}` did not start"), "start it by hand, and see what it says")
