@@ -42,6 +42,7 @@ const LIKELY: &str =
 const SAMPLING: &str = "the draft takes its best tokens, and the target's sampler decides; drop it";
 const LAYERS: &str = "all layers of target and draft run on the device; drop it";
 const FOLLOWS: &str = "the draft shares the target's context, cache type, device and threads; drop it";
+const VECTORS: &str = "vectors of texts come from hexflash embed, or from hexflash serve --embeddings";
 const TEXT: &str = "text is the only input, and the only output; drop it";
 const FORM: &str = "a form belongs to a request; give it in the request's field grammar or json_schema";
 
@@ -82,9 +83,9 @@ const FOREIGN: [(&str, &str); 44] = [
     ("cont-batching", "requests always share steps; drop it"),
     ("mmproj", TEXT),
     ("mmproj-url", TEXT),
-    ("embedding", TEXT),
-    ("embeddings", TEXT),
-    ("pooling", TEXT),
+    ("embedding", VECTORS),
+    ("embeddings", VECTORS),
+    ("pooling", VECTORS),
     ("reranking", TEXT),
     ("lora", "adapters are not applied; merge the adapter into a model file"),
     ("grammar", FORM),
@@ -97,7 +98,7 @@ const FOREIGN: [(&str, &str); 44] = [
 ];
 
 /// llama-server's environment variables, by the option of `hexflash serve` that each stands for.
-const VARIABLES: [(&str, &str); 30] = [
+const VARIABLES: [(&str, &str); 32] = [
     ("model", "LLAMA_ARG_MODEL"),
     ("hf-repo", "LLAMA_ARG_HF_REPO"),
     ("hf-file", "LLAMA_ARG_HF_FILE"),
@@ -120,6 +121,8 @@ const VARIABLES: [(&str, &str); 30] = [
     ("slot-save-path", "LLAMA_ARG_SLOT_SAVE_PATH"),
     ("cache-ram", "LLAMA_ARG_CACHE_RAM"),
     ("no-webui", "LLAMA_ARG_NO_WEBUI"),
+    ("embeddings", "LLAMA_ARG_EMBEDDINGS"),
+    ("pooling", "LLAMA_ARG_POOLING"),
     ("chat-template", "LLAMA_ARG_CHAT_TEMPLATE"),
     ("chat-template-kwargs", "LLAMA_CHAT_TEMPLATE_KWARGS"),
     ("temp", "LLAMA_ARG_TEMP"),
