@@ -65,6 +65,8 @@ pub struct Card {
     pub(crate) bytes: u64,
     /// `general.file_type` by number, if the file says.
     pub(crate) file_type: Option<u32>,
+    /// `general.architecture`.
+    pub(crate) arch: String,
     /// `general.name`, if the file says.
     pub(crate) name: Option<String>,
 }
@@ -89,6 +91,7 @@ impl Card {
             n_params: gguf.tensors().map(|tensor| tensor.elements()).sum(),
             bytes: gguf.tensors().map(|tensor| tensor.size).sum(),
             file_type: meta.u32_opt("general.file_type").ok().flatten(),
+            arch: meta.str_opt("general.architecture").ok().flatten().unwrap_or_default().to_owned(),
             name: meta.str_opt("general.name").ok().flatten().map(str::to_owned),
             text,
         };

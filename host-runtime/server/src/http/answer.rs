@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::http::header::{self, HeaderName};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -25,6 +26,9 @@ const WARNING_HEADER: HeaderName = header::WARNING;
 const WARNING: &str = "199 hexflash";
 /// Most characters of it: some of them are the client's own.
 const MAX_WARNING: usize = 400;
+
+/// Content type of lines of JSON.
+const LINES: &str = "application/x-ndjson";
 
 /// How a request is answered.
 pub(super) struct Manner {
@@ -86,13 +90,20 @@ async fn whole(mut answers: Answers, mut shape: impl Shape) -> Result<Response, 
     Ok(Json(shape.whole(&texts)).into_response())
 }
 
-/// A stream of events.
+/// Item of a stream.
+enum Told {
+    Value(Value),
+    /// That there is no more.
+    Done,
+}
+
+/// A stream of events, or of lines.
 struct Events<S> {
     answers: Answers,
     shape: S,
     outcomes: Vec<Option<Outcome>>,
-    /// Events that are ready.
-    ready: VecDeque<Event>,
+    /// Items that are ready to be sent.
+    ready: VecDeque<Told>,
     over: bool,
 }
 
@@ -107,14 +118,27 @@ fn events(app: &App, answers: Answers, shape: impl Shape) -> Response {
     };
     for choice in 0..choices {
         let begin = events.shape.begin(choice);
-        begin.iter().for_each(|value| events.push(value));
+        events.push_all(begin);
+    }
+    if events.shape.is_lines() {
+        let lines = stream::unfold(events, async |mut events| {
+            let line = match events.next().await? {
+                Told::Value(value) => format!("{value}\n"),
+                Told::Done => String::new(),
+            };
+            Some((Ok::<_, Infallible>(line), events))
+        });
+        return ([(header::CONTENT_TYPE, LINES)], Body::from_stream(lines)).into_response();
     }
     let mut alive = KeepAlive::new().interval(app.options.ping);
     if let Some(ping) = events.shape.ping() {
         alive = alive.event(events.event(&ping));
     }
     let all = stream::unfold(events, async |mut events| {
-        let event = events.next().await?;
+        let event = match events.next().await? {
+            Told::Value(value) => events.event(&value),
+            Told::Done => Event::default().data("[DONE]"),
+        };
         Some((Ok::<_, Infallible>(event), events))
     });
     Sse::new(all).keep_alive(alive).into_response()
@@ -129,14 +153,14 @@ impl<S: Shape> Events<S> {
         event.data(value.to_string())
     }
 
-    fn push(&mut self, value: &Value) {
-        self.ready.push_back(self.event(value));
+    fn push_all(&mut self, values: impl IntoIterator<Item = Value>) {
+        self.ready.extend(values.into_iter().map(Told::Value));
     }
 
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<Told> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
+            if let Some(told) = self.ready.pop_front() {
+                return Some(told);
             }
             if self.over {
                 return None;
@@ -158,16 +182,16 @@ impl<S: Shape> Events<S> {
         match news {
             News::Progress(progress) => {
                 let value = self.shape.progress(choice, &progress);
-                value.into_iter().map(timed).for_each(|value| self.push(&value));
+                self.push_all(value.into_iter().map(timed));
             }
             News::Piece(piece) => {
                 let values = self.shape.piece(choice, &piece);
-                values.into_iter().map(timed).for_each(|value| self.push(&value));
+                self.push_all(values.into_iter().map(timed));
             }
             News::Done(outcome) if outcome.finish == Finish::Interrupted => self.fail(ApiError::ending()),
             News::Done(outcome) => {
                 let values = self.shape.end(choice, &outcome);
-                values.iter().for_each(|value| self.push(value));
+                self.push_all(values);
                 self.outcomes[choice] = Some(*outcome);
                 self.end_if_complete();
             }
@@ -179,10 +203,10 @@ impl<S: Shape> Events<S> {
         let outcomes: Option<Vec<&Outcome>> = self.outcomes.iter().map(Option::as_ref).collect();
         let Some(outcomes) = outcomes else { return };
         if let Some(last) = self.shape.last(&outcomes) {
-            self.push(&last);
+            self.push_all([last]);
         }
         if self.shape.says_done() {
-            self.ready.push_back(Event::default().data("[DONE]"));
+            self.ready.push_back(Told::Done);
         }
         self.over = true;
     }
@@ -190,7 +214,7 @@ impl<S: Shape> Events<S> {
     /// Ends the stream with an error. Its texts end, too, as nobody reads any more.
     fn fail(&mut self, error: ApiError) {
         let event = self.shape.error(&error);
-        self.push(&event);
+        self.push_all([event]);
         self.over = true;
     }
 }

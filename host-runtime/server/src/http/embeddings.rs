@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::app::{Model, Shared};
+use super::app::{App, Model, Shared};
 use super::error::ApiError;
 use super::fields::Fields;
 use crate::text::kinds::whole;
@@ -27,24 +27,9 @@ enum Encoding {
 }
 
 pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
-    let work = Arc::clone(&app);
-    let prepared = app.work("the texts", move || {
-        let model = work.model()?;
-        if !model.makes_vectors {
-            return Err(ApiError::switched_off("--embeddings"));
-        }
-        fields.get::<String>("model")?;
-        let encoding = fields.get("encoding_format")?.unwrap_or(Encoding::Float);
-        if fields.get::<u32>("dimensions")?.is_some_and(|wanted| wanted != model.n_embd) {
-            let reason = format!("vectors of this model have {} values; drop it", model.n_embd);
-            return Err(ApiError::field("dimensions", reason));
-        }
-        Ok((texts(&fields.require("input")?, model)?, encoding))
-    });
-    let (texts, encoding) = prepared.await?;
-    let tokens: usize = texts.iter().map(Vec::len).sum();
-    let answer = app.vectors.ask(texts)?.await;
-    let vectors = answer.map_err(|_| ApiError::ending())??;
+    let encoding = fields.get("encoding_format")?.unwrap_or(Encoding::Float);
+    let input = fields.require("input")?;
+    let (vectors, tokens) = vectors(&app, fields, input).await?;
     let encoded = |vector: &Vec<f32>| match encoding {
         Encoding::Float => json!(vector),
         Encoding::Base64 => {
@@ -60,6 +45,31 @@ pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Json<Va
         "model": app.model()?.card.alias,
         "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
     })))
+}
+
+/// The vectors of the texts of `input`, and the tokens of all of them, whatever the interface.
+pub(super) async fn vectors(
+    app: &Arc<App>,
+    fields: Fields,
+    input: Value,
+) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
+    let work = Arc::clone(app);
+    let texts = app.work("the texts", move || {
+        let model = work.model()?;
+        if !model.makes_vectors {
+            return Err(ApiError::switched_off("--embeddings"));
+        }
+        fields.get::<String>("model")?;
+        if fields.get::<u32>("dimensions")?.is_some_and(|wanted| wanted != model.n_embd) {
+            let reason = format!("vectors of this model have {} values; drop it", model.n_embd);
+            return Err(ApiError::field("dimensions", reason));
+        }
+        texts(&input, model)
+    });
+    let texts = texts.await?;
+    let tokens = texts.iter().map(Vec::len).sum();
+    let answer = app.vectors.ask(texts)?.await;
+    Ok((answer.map_err(|_| ApiError::ending())??, tokens))
 }
 
 /// The tokens of each text of `input`: a text, its tokens, or a list of such.

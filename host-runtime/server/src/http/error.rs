@@ -166,6 +166,11 @@ impl ApiError {
         json!({ "error": error })
     }
 
+    /// The error as Ollama's clients expect it.
+    pub(super) fn ollama(&self) -> Value {
+        json!({ "error": self.message })
+    }
+
     /// The error as Anthropic's clients expect it.
     pub(super) fn anthropic(&self) -> Value {
         let kind = match self.status.as_u16() {

@@ -22,6 +22,7 @@ mod logprobs;
 mod messages;
 mod native;
 mod offer;
+mod ollama;
 mod order;
 mod origin;
 mod page;

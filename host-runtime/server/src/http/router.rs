@@ -57,6 +57,7 @@ async fn errors(request: Request, next: Next) -> Response {
     let error = match dialect {
         // llama-server's errors are OpenAI's.
         Dialect::OpenAi | Dialect::Llama => None,
+        Dialect::Ollama => response.extensions().get::<ApiError>().map(ApiError::ollama),
         Dialect::Anthropic => response.extensions().get::<ApiError>().map(ApiError::anthropic),
     };
     let Some(error) = error else { return response };

@@ -37,6 +37,11 @@ pub(super) trait Shape: Send + 'static {
         None
     }
 
+    /// Whether a stream is lines of JSON, and no events.
+    fn is_lines(&self) -> bool {
+        false
+    }
+
     /// Whether a stream's last event is `[DONE]`.
     fn says_done(&self) -> bool {
         true

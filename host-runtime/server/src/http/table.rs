@@ -6,10 +6,12 @@ use std::sync::Arc;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::app::App;
-use super::{chat, completions, embeddings, infill, info, messages, native, responses, slots, tokens};
+use super::{
+    chat, completions, embeddings, infill, info, messages, native, ollama, responses, slots, tokens,
+};
 
 /// All routes but those of the page for browsers, in the order of the page for users.
-pub(super) static ROUTES: [Route; 19] = [
+pub(super) static ROUTES: [Route; 27] = [
     Route::get("/health", |get| on(get, info::health)).also("/v1/health").open(),
     Route::get("/v1/models", |get| on(get, info::models)).also("/models").open().of(Dialect::OpenAi).shown(),
     Route::get("/v1/models/{*name}", |get| on(get, info::model)).also("/models/{*name}").of(Dialect::OpenAi),
@@ -33,6 +35,14 @@ pub(super) static ROUTES: [Route; 19] = [
         .shown(),
     Route::post("/completion", |post| on(post, native::route)).also("/completions"),
     Route::post("/infill", |post| on(post, infill::route)),
+    Route::post("/api/chat", |post| on(post, ollama::chat)).of(Dialect::Ollama),
+    Route::post("/api/generate", |post| on(post, ollama::generate)).of(Dialect::Ollama),
+    Route::post("/api/embed", |post| on(post, ollama::embed)).of(Dialect::Ollama),
+    Route::post("/api/embeddings", |post| on(post, ollama::embed_one)).of(Dialect::Ollama),
+    Route::post("/api/show", |post| on(post, ollama::show)).of(Dialect::Ollama),
+    Route::get("/api/tags", |get| on(get, ollama::tags)).of(Dialect::Ollama),
+    Route::get("/api/ps", |get| on(get, ollama::ps)).of(Dialect::Ollama),
+    Route::get("/api/version", |get| on(get, ollama::version)).open().of(Dialect::Ollama),
     Route::post("/tokenize", |post| on(post, tokens::tokenize)),
     Route::post("/detokenize", |post| on(post, tokens::detokenize)),
     Route::post("/apply-template", |post| on(post, tokens::apply_template)),
@@ -47,6 +57,7 @@ pub(super) static ROUTES: [Route; 19] = [
 pub(super) enum Dialect {
     OpenAi,
     Anthropic,
+    Ollama,
     /// llama-server's own.
     Llama,
 }

@@ -114,6 +114,16 @@ fn base64_is_the_bytes_of_the_floats() {
 }
 
 #[test]
+fn other_interfaces_have_the_same_vectors() {
+    let (server, expected) = (shared(), expected());
+    let all = server.post("/api/embed", &json!({ "model": "m", "input": TEXTS })).fine();
+    assert_eq!(serde_json::from_value::<Vec<Vec<f32>>>(all["embeddings"].clone()).unwrap(), expected);
+    let one = server.post("/api/embeddings", &json!({ "model": "m", "prompt": TEXTS[1] })).fine();
+    assert_eq!(serde_json::from_value::<Vec<f32>>(one["embedding"].clone()).unwrap(), expected[1]);
+    assert_eq!(server.post("/api/show", &json!({})).fine()["capabilities"], json!(["embedding"]));
+}
+
+#[test]
 fn a_lost_device_costs_time_and_no_bits() {
     let server = start(Some(20));
     let long = TEXTS[1].repeat(20);

@@ -15,6 +15,7 @@ mod infill;
 mod llama;
 mod load;
 mod messages;
+mod ollama;
 mod page;
 mod responses;
 mod reuse;
