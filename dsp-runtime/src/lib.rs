@@ -10,6 +10,7 @@
 //! * [`kernels`]: one file or folder per op, against the vector layer [`hvx`],
 //! * [`hmx`]: the matrix unit,
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`], [`row_blocks`]: what kernels stand on,
+//! * [`probe`]: answers to what only a processor knows,
 //! * [`platform`]: what differs between operating systems.
 //!
 //! The crate never allocates. With the feature `host` it uses std for the `host` platform, and for nothing
@@ -28,6 +29,7 @@ pub mod op_run;
 pub mod plan;
 pub mod platform;
 pub mod pool;
+pub mod probe;
 pub mod program;
 pub mod row;
 pub mod row_blocks;

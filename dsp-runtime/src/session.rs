@@ -8,8 +8,8 @@ use core::mem::size_of;
 use core::ptr::NonNull;
 
 use hexflash_abi::message::{
-    Exec, Load, Map, MapFlags, MatrixUnit, Message, Ping, PingInfo, Range, Request, Response, Run, Unload,
-    Unmap,
+    Answer, Exec, Load, Map, MapFlags, MatrixUnit, Message, Ping, PingInfo, Probe, Range, Request, Response,
+    Run, Unload, Unmap,
 };
 use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, PARTS, TensorFlags};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
@@ -20,12 +20,14 @@ use hexflash_abi::{
 use zerocopy::{FromBytes, transmute};
 
 use crate::buffers::BufferTable;
+use crate::hmx;
 use crate::kernels::shared::damage;
 use crate::memory::View;
 use crate::op_run::OpRun;
 use crate::plan::{Resources, Units};
 use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
+use crate::probe;
 use crate::program::{Arena, Loaded, LoadedView};
 use crate::step::{MAX_BLOCKS, Step};
 use crate::stream::StreamCounts;
@@ -113,6 +115,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
             Message::Exec(exec) => self.exec(&exec).map(Some),
             Message::Run(run) => self.run(&run).map(Some),
             Message::Unload(unload) => self.unload(&unload).map(|()| None),
+            Message::Probe(probe) => self.probe(&probe).map(|answer| Some(transmute!(answer))),
         });
         match outcome {
             Ok(info) => Response { info: info.unwrap_or([0; PARTS]), ..Response::ok(seq) },
@@ -247,6 +250,27 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         });
         loaded.unload(&mut self.arena);
         outcome
+    }
+
+    /// Answers a question about the processor. Of a matrix unit that failed its test, too: what it makes of
+    /// sums is worth knowing.
+    fn probe(&mut self, probe: &Probe) -> Result<Answer, Failure> {
+        let question = probe.question()?;
+        let mut data = core::ptr::null();
+        if probe.data.len > 0 {
+            self.buffers.ensure_mapped(self.platform, core::iter::once(probe.data.buffer))?;
+            data = self.buffers.range(probe.data)?.as_ptr().cast_const();
+            self.platform.cache(CacheOp::Invalidate, data, probe.data.len as usize);
+        }
+        let plan = probe::plan(question, probe, self.pool.workers(), self.pool.vtcm_bytes())?;
+        let has_unit = hmx::IS_THERE && self.platform.units().hmx > 0;
+        let Self { platform, pool, .. } = self;
+        // SAFETY: (1) `question` and `plan` were made of this probe above. (2) `ensure_mapped` has mapped the
+        // buffer, at a multiple of 128 (`Platform::map`), and `range` has checked that so many bytes from
+        // `data` on lie inside of the mapping, which stays as long as this message is handled; `question` has
+        // checked that the offset is a multiple of 128.
+        let answer = unsafe { probe::answer(pool, *platform, question, probe, data, plan, has_unit) };
+        answer.map_err(Failure::Failed)
     }
 
     /// Reads the register blocks of a step, each of them once.

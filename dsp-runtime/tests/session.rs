@@ -4,10 +4,11 @@ mod common;
 
 use common::*;
 use hexflash_abi::ErrorCode::*;
-use hexflash_abi::message::{Message, Ping, Range, Run};
+use hexflash_abi::message::{Message, Ping, Probe, Range, Run};
 use hexflash_abi::program::TensorDesc;
 use hexflash_abi::registers::StepRegisters;
-use hexflash_abi::{ABI_VERSION, BufferId, DType, Fault, LAYOUT_HASH, Op, OpIndex, Seq, Status};
+use hexflash_abi::{ABI_VERSION, BufferId, DType, Fault, Fd, LAYOUT_HASH, Op, OpIndex, Seq, Status};
+use hexflash_dsp::platform::host::HostPlatform;
 use zerocopy::IntoBytes;
 
 #[test]
@@ -324,5 +325,89 @@ fn an_op_that_vtcm_cannot_hold_is_refused_at_load() {
         let block = host.block(&program(&tensors, &[op(Op::SsmConv, &[0, 1, 2], 3)]));
         let fault = Fault { op: OpIndex(0), code: VtcmTooSmall, detail: 2 * 126 * 1024 };
         assert_eq!(host.send(load(0, block)).outcome(), Err((Status::Refused, fault)));
+    });
+}
+
+/// A question about the first bytes of B.
+fn question(question: u32, number: u32, len: usize) -> Probe {
+    Probe { question, number, data: Range { buffer: B, len: len as u32, offset: 0 } }
+}
+
+#[test]
+fn questions_want_a_number_and_bytes_that_go_with_them() {
+    with_maps(|host| {
+        let data = |offset, len| Range { buffer: B, len, offset };
+        for (bad, code, detail) in [
+            (question(0, 1, 512), BadParam, 0),
+            (question(5, 1, 512), BadParam, 0),
+            (question(2, 0, 512), BadParam, 1),
+            (question(1, 5, 11 * 2048), BadParam, 1),
+            (question(1, 2, 3 * 2048), BadParam, 2),
+            (question(4, 1, 512), BadParam, 2),
+            (Probe { data: data(4, 512), ..question(2, 1, 0) }, Misaligned, 4),
+            (Probe { data: data(SIZE as u64 - 512, 1024), ..question(3, 1, 0) }, OutOfBounds, B.0),
+            (Probe { data: data(u64::MAX - 127, 512), ..question(2, 1, 0) }, OutOfBounds, B.0),
+            (
+                Probe { data: Range { buffer: BufferId(9), ..data(0, 512) }, ..question(2, 1, 0) },
+                UnknownBuffer,
+                9,
+            ),
+        ] {
+            host.refused(Message::Probe(bad), code, detail);
+        }
+        let before = host.everything();
+        // No matrix unit, one thread, and no packets.
+        for (probe, outcome) in [
+            (question(1, 1, 3 * 2048), 2),
+            (question(3, 4, 4096), 3),
+            (Probe { question: 4, number: 1, ..Probe::default() }, 4),
+        ] {
+            let response = host.send(Message::Probe(probe));
+            assert_eq!((response.outcome(), response.info), (Ok(()), [outcome, 0, 0, 0, 0, 0]));
+        }
+        host.memory[1].write(4096 - 256, &[7; 256]);
+        let response = host.send(Message::Probe(question(2, 4, 4096)));
+        assert_eq!((response.info, response.dma_bytes), ([1, 4, 0, 0, 0, 0], 4 * 4096));
+        host.memory[1].write(4096 - 256, &[0; 256]);
+        assert_eq!(host.everything(), before);
+    });
+}
+
+#[test]
+fn a_question_that_vtcm_cannot_hold_is_refused() {
+    let bytes = 2 * VTCM;
+    let platform = HostPlatform::new();
+    let memory = Shared::new(bytes);
+    // SAFETY: the memory begins at a multiple of 128, has so many bytes, and is dropped after the session.
+    unsafe { platform.share(Fd(3), memory.base(), bytes as u64) };
+    with_platform(&platform, &platform, |host| {
+        host.ok(map(B, 3, bytes, 1));
+        host.refused(Message::Probe(question(2, 1, VTCM + 256)), VtcmTooSmall, VTCM as u32 + 256);
+        host.ok(Message::Probe(question(2, 1, VTCM)));
+    });
+}
+
+/// Products of the tiles that were sent, on the diagonal: 1 + i times a power of two.
+#[test]
+fn the_matrix_unit_multiplies_what_it_is_sent() {
+    let platform = HostPlatform::new().with_matrix_unit();
+    with_platform(&platform, &platform, |host| {
+        host.ok(map(A, 1, SIZE, 1));
+        let half = |x: f32| half::f16::from_f32(x).to_bits();
+        let mut tiles = [0_u16; 3 * 1024];
+        for i in 0..10 {
+            let k = 3 * i % 32;
+            tiles[i / 2 * 64 + 2 * k + i % 2] = half(1.0 + i as f32);
+            tiles[1024 + k / 2 * 64 + 2 * i + k % 2] = half(0.5);
+            tiles[2048 + 2 * i] = half(4.0);
+        }
+        host.memory[0].write(0, tiles.as_bytes());
+        let probe = Probe { question: 1, number: 1, data: range(0, 3 * 2048) };
+        let response = host.send(Message::Probe(probe));
+        assert_eq!((response.outcome(), response.info[0]), (Ok(()), 1));
+        for (i, word) in response.info[1..].iter().enumerate() {
+            let want = |i: usize| u32::from(half(2.0 * (1.0 + i as f32)));
+            assert_eq!(*word, want(2 * i) | want(2 * i + 1) << 16, "{i}");
+        }
     });
 }

@@ -12,6 +12,7 @@
 //! * [`status`]: how a message ended,
 //! * [`validate`]: the pure function from bytes and buffer sizes to "safe to run" or a [`Fault`],
 //! * [`forms`]: what a DSP is asked to execute before a session starts,
+//! * [`probe`]: what a session is asked that no program tells,
 //! * [`queue`]: the ring that carries messages where there is no `dspqueue`,
 //! * [`guest`]: how the `qemu` device starts its image.
 //!
@@ -33,6 +34,7 @@ pub mod ids;
 pub mod message;
 pub mod op;
 pub mod opcode;
+pub mod probe;
 pub mod program;
 pub mod queue;
 pub mod registers;
@@ -70,9 +72,15 @@ pub const LAYOUT_HASH: u64 = Fingerprint::new("hexflash")
         message::Exec::FINGERPRINT,
         message::Run::FINGERPRINT,
         message::Unload::FINGERPRINT,
+        message::Probe::FINGERPRINT,
         message::Response::FINGERPRINT,
         message::PingInfo::FINGERPRINT,
         message::MatrixUnit::FINGERPRINT,
+        message::Answer::FINGERPRINT,
+        probe::Question::FINGERPRINT,
+        probe::Loop::FINGERPRINT,
+        probe::Outcome::FINGERPRINT,
+        probe::FINGERPRINT,
         status::Status::FINGERPRINT,
         status::ErrorCode::FINGERPRINT,
         program::Numerics::FINGERPRINT,

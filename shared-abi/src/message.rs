@@ -5,6 +5,7 @@ use core::mem::size_of;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::ids::{BufferId, Fd, ProgramId, Seq};
+use crate::probe::{ANSWER_WORDS, Question};
 use crate::status::{ErrorCode, Fault, Status};
 use crate::{ABI_VERSION, LAYOUT_HASH, MAGIC};
 
@@ -25,6 +26,8 @@ wire_enum! {
         Run = 6 "Run",
         /// Forget a kept program.
         Unload = 7 "Unload",
+        /// Ask what no program tells: see [`crate::probe`].
+        Probe = 8 "Probe",
     }
 }
 
@@ -149,6 +152,47 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// Body of `Probe`.
+    #[derive(Default)]
+    pub struct Probe [24 bytes] {
+        /// A [`Question`].
+        pub question: u32,
+        /// Number that goes with the question: see [`Question`].
+        pub number: u32,
+        /// Memory that the question is about; all zero where it is about none.
+        pub data: Range,
+    }
+}
+
+impl Probe {
+    /// The question, once what it says about numbers and bytes holds. Whether there is such a range, and
+    /// whether VTCM has room for it, is not checked here.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadParam`] with 0 for an unknown question, 1 for its number and 2 for the bytes of its
+    /// data; [`ErrorCode::Misaligned`] with the low word of the offset.
+    pub fn question(&self) -> Result<Question, Fault> {
+        let bad = |field| Fault::new(ErrorCode::BadParam, field);
+        let question = Question::parse(self.question).ok_or(bad(0))?;
+        if !question.takes_number(self.number) {
+            return Err(bad(1));
+        }
+        let sound = match question {
+            // No other range means nothing.
+            Question::Packets => self.data == Range::default(),
+            _ => question.takes_bytes(self.number, self.data.len),
+        };
+        if !sound {
+            return Err(bad(2));
+        }
+        if !self.data.offset.is_multiple_of(crate::VECTOR_BYTES as u64) {
+            return Err(Fault::new(ErrorCode::Misaligned, self.data.offset as u32));
+        }
+        Ok(question)
+    }
+}
+
 /// A request, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -166,6 +210,8 @@ pub enum Message {
     Run(Run),
     /// Forget a program.
     Unload(Unload),
+    /// Ask what no program tells.
+    Probe(Probe),
 }
 
 impl Message {
@@ -179,6 +225,7 @@ impl Message {
             Self::Exec(_) => MessageKind::Exec,
             Self::Run(_) => MessageKind::Run,
             Self::Unload(_) => MessageKind::Unload,
+            Self::Probe(_) => MessageKind::Probe,
         }
     }
 
@@ -193,6 +240,7 @@ impl Message {
             Self::Exec(b) => b.as_bytes(),
             Self::Run(b) => b.as_bytes(),
             Self::Unload(b) => b.as_bytes(),
+            Self::Probe(b) => b.as_bytes(),
         };
         body[..bytes.len()].copy_from_slice(bytes);
         Request { seq, kind: self.kind().wire(), reserved: 0, body }
@@ -228,6 +276,7 @@ impl Message {
             }
             MessageKind::Run => Self::Run(body(request)?),
             MessageKind::Unload => Self::Unload(body(request)?),
+            MessageKind::Probe => Self::Probe(body(request)?),
         };
         Ok(message)
     }
@@ -262,8 +311,8 @@ wire_struct! {
         pub elapsed_ns: u64,
         /// Bytes that the DMA engines moved.
         pub dma_bytes: u64,
-        /// Answer of `Ping` (see [`PingInfo`]); of `Exec` and `Run` what each part of the program cost, 2^32
-        /// - 1 at most: nanoseconds, on an emulator packets; zero otherwise.
+        /// Answer of `Ping` (see [`PingInfo`]) and of `Probe` (see [`Answer`]); of `Exec` and `Run` what each
+        /// part of the program cost, 2^32 - 1 at most: nanoseconds, on an emulator packets; zero otherwise.
         pub info: [u32; 6],
     }
 }
@@ -298,6 +347,16 @@ wire_struct! {
         pub matrix_unit: u16,
         /// Bytes of the program arena.
         pub arena_bytes: u32,
+    }
+}
+
+wire_struct! {
+    /// A session's answer to `Probe`.
+    pub struct Answer [24 bytes] {
+        /// An [`Outcome`](crate::probe::Outcome).
+        pub outcome: u32,
+        /// Words that the question asks for: see [`Question`]; zero where there is no answer.
+        pub words: [u32; ANSWER_WORDS],
     }
 }
 
@@ -345,6 +404,11 @@ impl Response {
 
     /// The answer of a `Ping`.
     pub fn ping_info(&self) -> PingInfo {
+        zerocopy::transmute!(self.info)
+    }
+
+    /// The answer of a `Probe`.
+    pub fn answer(&self) -> Answer {
         zerocopy::transmute!(self.info)
     }
 }

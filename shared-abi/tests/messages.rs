@@ -1,8 +1,10 @@
 //! The bytes of messages: one whole message of each kind, a response, and what is none.
 
 use hexflash_abi::message::{
-    BODY_BYTES, Exec, Load, Map, Message, Ping, PingInfo, Range, Request, Response, Run, Unload, Unmap,
+    Answer, BODY_BYTES, Exec, Load, Map, Message, Ping, PingInfo, Probe, Range, Request, Response, Run,
+    Unload, Unmap,
 };
+use hexflash_abi::probe::Question;
 use hexflash_abi::{BufferId, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, OpIndex, ProgramId, Seq, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -70,8 +72,47 @@ fn unload() {
     pin_message(Message::Unload(Unload { program: ProgramId(31) }), 7, &[31, 0, 0, 0]);
 }
 
+#[test]
+fn probe() {
+    let probe = Probe { question: 2, number: 16, data: RANGE };
+    let body = [2, 0, 0, 0, 16, 0, 0, 0, 3, 0, 0, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+    pin_message(Message::Probe(probe), 8, &body);
+}
+
+/// Each field of a question by itself, in the order in which they are checked.
+#[test]
+fn questions_that_are_none() {
+    let data = Range { len: 4096, offset: 128, ..RANGE };
+    let sound = Probe { question: 2, number: 16, data };
+    assert_eq!(sound.question(), Ok(Question::OneQueue));
+    let longer = Range { len: 4097, ..data };
+    let askew = Range { offset: 64, ..data };
+    for (probe, code, detail) in [
+        (Probe { question: 0, ..sound }, ErrorCode::BadParam, 0),
+        (Probe { question: 5, ..sound }, ErrorCode::BadParam, 0),
+        (Probe { question: u32::MAX, number: 0, data: longer }, ErrorCode::BadParam, 0),
+        (Probe { number: 0, data: longer, ..sound }, ErrorCode::BadParam, 1),
+        (Probe { number: 65, ..sound }, ErrorCode::BadParam, 1),
+        (Probe { data: longer, ..sound }, ErrorCode::BadParam, 2),
+        (Probe { question: 1, number: 2, data }, ErrorCode::BadParam, 2),
+        (Probe { question: 4, number: 1, data }, ErrorCode::BadParam, 2),
+        (
+            Probe { question: 4, number: 1, data: Range { offset: 128, ..Range::default() } },
+            ErrorCode::BadParam,
+            2,
+        ),
+        (Probe { data: askew, ..sound }, ErrorCode::Misaligned, 64),
+        (Probe { data: Range { offset: u64::MAX, ..data }, ..sound }, ErrorCode::Misaligned, u32::MAX),
+    ] {
+        assert_eq!(probe.question(), Err(Fault::new(code, detail)), "{probe:?}");
+    }
+    let tiles = Range { len: 5 * 2048, ..data };
+    assert_eq!(Probe { question: 1, number: 2, data: tiles }.question(), Ok(Question::MatrixUnit));
+    assert_eq!(Probe { question: 4, number: 3, ..Probe::default() }.question(), Ok(Question::Packets));
+}
+
 /// One message of every kind.
-fn messages() -> [Message; 7] {
+fn messages() -> [Message; 8] {
     [
         Message::Ping(Ping::OURS),
         Message::Map(Map { buffer: BufferId(1), fd: Fd(7), size: 4096, flags: 1, reserved: 0 }),
@@ -80,6 +121,7 @@ fn messages() -> [Message; 7] {
         Message::Exec(Exec { program: ProgramId(1), reserved: 0, registers: RANGE }),
         Message::Run(Run { block: RANGE, registers: RANGE }),
         Message::Unload(Unload { program: ProgramId(1) }),
+        Message::Probe(Probe { question: 1, number: 1, data: RANGE }),
     ]
 }
 
@@ -89,7 +131,7 @@ fn refused(request: &Request, code: ErrorCode, detail: u32) {
 
 #[test]
 fn unknown_kind() {
-    for kind in [0, 8, 0x100, u32::MAX] {
+    for kind in [0, 9, 0x100, u32::MAX] {
         let mut request = messages()[0].encode(Seq(1));
         request.kind = kind;
         refused(&request, ErrorCode::UnknownMessage, kind);
@@ -118,7 +160,7 @@ fn non_zero_reserved_word() {
 
 #[test]
 fn non_zero_tail_byte() {
-    let lengths = [16, 24, 4, 24, 24, 32, 4];
+    let lengths = [16, 24, 4, 24, 24, 32, 4, 24];
     for (message, len) in messages().into_iter().zip(lengths) {
         for at in len..BODY_BYTES {
             let mut request = message.encode(Seq(1));
@@ -151,6 +193,7 @@ fn responses() {
         arena_bytes: 6,
     };
     assert_eq!(response.ping_info(), info);
+    assert_eq!(response.answer(), Answer { outcome: 1, words: [2, 3, 4, 5, 6] });
 
     let ok = Response::ok(Seq(1));
     let bytes = [

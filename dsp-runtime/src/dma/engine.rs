@@ -218,6 +218,17 @@ impl Chain {
         self.channel.is_some_and(|channel| channel.ring.0[ticket as usize % DEPTH].is_done())
     }
 
+    /// Whether the engine is at work.
+    pub(super) fn look(&self) -> bool {
+        let running = |channel: Channel| channel.engine.poll().state() == State::Running;
+        self.fault.is_none() && self.channel.is_some_and(running)
+    }
+
+    /// The engine's time, 0 without one.
+    pub(super) fn now_us(&self) -> u64 {
+        self.channel.map_or(0, |channel| channel.engine.now_us())
+    }
+
     /// Waits until the descriptor of `ticket` is done.
     ///
     /// # Errors

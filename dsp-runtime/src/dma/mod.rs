@@ -188,6 +188,34 @@ impl DmaQueue {
         !self.is_pending(ticket) || self.mode == DmaMode::Engine && self.chain.is_done(ticket.0)
     }
 
+    /// Whether an engine makes the transfers, and not this thread.
+    pub fn by_engine(&self) -> bool {
+        self.mode == DmaMode::Engine
+    }
+
+    /// Has a look at the engine. One that is emulated may go on only then.
+    pub fn look(&self) {
+        self.chain.look();
+    }
+
+    /// Whether an engine does `later`, which was pushed after `earlier`, before it. Waits until one of the
+    /// two is done, but no longer than for a transfer, and not for an engine that has stopped: a wait tells
+    /// why.
+    pub fn overtakes(&self, later: Ticket, earlier: Ticket) -> bool {
+        if !self.by_engine() {
+            return false;
+        }
+        let start = self.chain.now_us();
+        loop {
+            let goes_on = self.chain.look() && self.chain.now_us().saturating_sub(start) <= PATIENCE_US;
+            // In this order: an earlier one that is not done after the later one was has been overtaken.
+            let (later, earlier) = (self.is_done(later), self.is_done(earlier));
+            if later || earlier || !goes_on {
+                return later && !earlier;
+            }
+        }
+    }
+
     #[inline(never)]
     fn wait_for(&mut self, ticket: Ticket) -> Result<(), Fault> {
         if let Some(fault) = self.chain.fault() {

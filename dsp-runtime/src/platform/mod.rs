@@ -45,6 +45,11 @@ pub trait Platform: Sync {
     fn cost_since(&self, start: u64) -> u64 {
         self.cost().saturating_sub(start)
     }
+    /// Cycles of the processor so far, in 32 bits, where this is a Hexagon; an emulator counts this thread's
+    /// packets.
+    fn cycles(&self) -> u32 {
+        0
+    }
     /// Maps `size` bytes of shared memory, aligned to 128 bytes at least.
     ///
     /// # Errors

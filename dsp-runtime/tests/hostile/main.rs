@@ -117,6 +117,7 @@ fn hostile_messages() {
         assert!(Op::ALL.iter().all(often), "an op is hardly ever run: {total:?}");
         assert!(total.halted > 500 && total.ended > 200, "hardly a program ends early: {total:?}");
         assert!(total.together > 1_000, "hardly a step has several sequences: {total:?}");
+        assert!(total.answered > 200, "hardly a question is sound: {total:?}");
         // The damage is not so bad that everything is refused.
         assert!(total.sound * 4 > total.programs && total.ran * 5 > total.programs, "{total:?}");
     }

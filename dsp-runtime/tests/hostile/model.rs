@@ -2,7 +2,7 @@
 //! code.
 
 use hexflash_abi::dtype::TILE_ROWS;
-use hexflash_abi::message::{Message, Ping, Range, Request};
+use hexflash_abi::message::{Message, Ping, Probe, Range, Request};
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{MAX_BUFFERS, MAX_PROGRAMS, MAX_SLOTS, OpDesc, TensorDesc};
 use hexflash_abi::registers::{Register, StepRegisters};
@@ -59,6 +59,8 @@ pub enum Expect {
     Loads(usize, Block),
     /// A sound program is to be run: success, no room for it, or a failure of an op for its data.
     Runs(Block, Step),
+    /// A sound question: an answer, or no room in VTCM for its data.
+    Answers(Probe),
 }
 
 /// The register blocks of a run, and where they lie.
@@ -165,7 +167,31 @@ impl Model {
                 Some(Some(_)) => Ok(Expect::Done),
                 _ => fail(ErrorCode::UnknownProgram, unload.program.0),
             },
+            Message::Probe(probe) => self.probe(probe, memories),
         }
+    }
+
+    fn probe(&self, probe: Probe, memories: &[Guarded]) -> Result<Expect, Fault> {
+        let Probe { question, number, data } = probe;
+        let (numbers, bytes) = match question {
+            1 => (1..=4, data.len == (2 * number.min(4) + 1) * 2048),
+            2 | 3 => (1..=64, (512..=1 << 20).contains(&data.len) && data.len.is_multiple_of(256)),
+            4 => (1..=3, data == Range::default()),
+            _ => return Err(Fault::new(ErrorCode::BadParam, 0)),
+        };
+        if !numbers.contains(&number) {
+            return Err(Fault::new(ErrorCode::BadParam, 1));
+        }
+        if !bytes {
+            return Err(Fault::new(ErrorCode::BadParam, 2));
+        }
+        if !data.offset.is_multiple_of(128) {
+            return Err(Fault::new(ErrorCode::Misaligned, data.offset as u32));
+        }
+        if question != 4 {
+            self.range(data, memories)?;
+        }
+        Ok(Expect::Answers(probe))
     }
 
     /// Does what a successful `message` does.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Request, Response, Run, Unload, Unmap};
+use hexflash_abi::message::{
+    Exec, Load, Map, Message, Ping, Probe, Range, Request, Response, Run, Unload, Unmap,
+};
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{Numerics, PARTS, ProgramHeader};
 use hexflash_abi::registers::StepRegisters;
@@ -42,6 +44,8 @@ pub struct Tally {
     pub failed: u64,
     /// Programs that ran for several sequences.
     pub together: u64,
+    /// Sound questions.
+    pub answered: u64,
     /// Successful runs of each op, by opcode.
     pub ops: BTreeMap<u16, u64>,
     pub longest: Duration,
@@ -57,6 +61,7 @@ impl Tally {
         self.ended += other.ended;
         self.failed += other.failed;
         self.together += other.together;
+        self.answered += other.answered;
         other.ops.iter().for_each(|(op, n)| *self.ops.entry(*op).or_default() += n);
         self.longest = self.longest.max(other.longest);
     }
@@ -136,7 +141,45 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                 let noise: Vec<u8> = (0..self.random.below(100)).map(|_| self.random.next() as u8).collect();
                 self.send(&noise);
             }
+            97 => self.probe(),
             _ => self.odd_ranges(),
+        }
+    }
+
+    /// A question, sound or nearly.
+    fn probe(&mut self) {
+        let question = self.random.pick(&[1, 2, 2, 2, 3, 3, 4, 0, 5]);
+        let number = self.random.pick(&[1, 2, 3, 4, 64, 0, 65, u32::MAX]);
+        let tiles = (2 * number.min(4) + 1) * 2048;
+        let len = self.random.pick(&[tiles, tiles, 512, 4096, 65536, 1 << 17, 0, 256, 640, u32::MAX - 255]);
+        let len = if question == 4 && self.random.chance(80) { 0 } else { len };
+        let buffer = if len == 0 { BufferId(0) } else { self.random.pick(&IDS) };
+        let offset = if len == 0 { 0 } else { self.random.pick(&[0, 0, 0, 128, 4, 1 << 17, u64::MAX - 127]) };
+        self.message(Message::Probe(Probe { question, number, data: Range { buffer, len, offset } }));
+    }
+
+    /// Checks the answer to a sound question.
+    fn answered(&mut self, probe: Probe, response: &Response) {
+        self.tally.answered += 1;
+        if let Err((status, fault)) = response.outcome() {
+            // The smallest VTCM has room for tiles and loops.
+            assert!(probe.question == 2 || probe.question == 3, "{fault}");
+            assert_eq!(
+                (status, fault),
+                (Status::Refused, Fault::new(ErrorCode::VtcmTooSmall, probe.data.len))
+            );
+            return;
+        }
+        let [outcome, words @ ..] = response.info;
+        match (probe.question, outcome) {
+            // No session here has a matrix unit, nor packets; most have one thread.
+            (1, 2) | (3, 3) | (4, 4) => assert_eq!(words, [0; 5]),
+            (2 | 3, 1) => {
+                let [rounds, seen, last, engine, rest] = words;
+                assert!(rounds == probe.number || probe.question == 3 && rounds < probe.number);
+                assert!(seen <= rounds && last <= rounds && engine == 0 && rest == 0, "{words:?}");
+            }
+            _ => panic!("{probe:?}: {:?}", response.info),
         }
     }
 
@@ -356,6 +399,10 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
             Expect::Runs(block, step) => {
                 self.tally.sound += u64::from(matches!(message, Some(Message::Run(_))));
                 (self.ran(&response, &block, &step), None)
+            }
+            Expect::Answers(probe) => {
+                self.answered(probe, &response);
+                (none, None)
             }
         };
         for (i, memory) in self.memories.shared.iter_mut().enumerate() {

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Run, Unload, Unmap};
+use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Probe, Range, Run, Unload, Unmap};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{ErrorCode, Fault, Fd, ProgramId, Seq, Status};
 use hexflash_dsp::dma::DmaMode;
@@ -187,6 +187,11 @@ pub fn requests() -> Vec<Vec<u8>> {
             Message::Unload(Unload { program }),
             Message::Unmap(Unmap { buffer: IDS[0] }),
             Message::Map(Map { buffer: IDS[0], fd: Fd(FIRST_FD), size: 4096, flags: 1, reserved }),
+            Message::Probe(Probe {
+                question: 1 + seed as u32 % 3,
+                number: 1,
+                data: Range { buffer: IDS[2], len: 3 * 2048, offset: 0 },
+            }),
         ];
         let length = (content.len() as u16).to_le_bytes();
         let requests = (0..).zip(messages).flat_map(|(seq, m)| m.encode(Seq(seq)).as_bytes().to_vec());

@@ -12,6 +12,8 @@ enum Slip {
     Error,
     Stop,
     Never,
+    /// The descriptor behind it is done first.
+    Overtaken,
 }
 
 struct Played {
@@ -73,6 +75,14 @@ impl Engine for Played {
             (_, Slip::Stop) => StatusWord(0x20),
             (_, Slip::Error) => StatusWord(0x32),
             (_, Slip::Never) => StatusWord(0x41),
+            (Some((descriptor, _)), Slip::Overtaken) => {
+                let (behind, _) = &linked[next + 1];
+                if behind.0[1].fetch_or(1 << 31, Ordering::Release) >> 31 == 1 {
+                    descriptor.0[1].fetch_or(1 << 31, Ordering::Release);
+                    self.done.fetch_add(2, Ordering::Relaxed);
+                }
+                StatusWord(1)
+            }
             (Some((descriptor, _)), Slip::None) => {
                 descriptor.0[1].fetch_or(1 << 31, Ordering::Release);
                 self.done.fetch_add(1, Ordering::Relaxed);
@@ -200,4 +210,28 @@ fn no_engine_and_no_address_are_faults() {
     let ticket = push(&mut queue, far);
     assert_eq!(queue.wait(ticket), Err(Fault::new(ErrorCode::DmaError, NOT_ADDRESSABLE)));
     assert_eq!(engine.linked().len(), 0);
+}
+
+#[test]
+fn who_overtakes_is_seen() {
+    for (slip, overtaken, outcome) in [
+        (Slip::None, false, Ok(())),
+        (Slip::Overtaken, true, Ok(())),
+        (Slip::Error, false, Err(ErrorCode::DmaError)),
+        (Slip::Stop, false, Err(ErrorCode::DmaError)),
+        (Slip::Never, false, Err(ErrorCode::DmaTimeout)),
+    ] {
+        let mut queue = Played::new(0, slip).queue();
+        let [long, short] = [0, 1].map(|i| push(&mut queue, linear(i)));
+        assert_eq!(queue.overtakes(short, long), overtaken, "{slip:?}");
+        assert_eq!(queue.wait(short).map_err(|fault| fault.code), outcome, "{slip:?}");
+        assert_eq!(queue.wait(long).map_err(|fault| fault.code), outcome, "{slip:?}");
+    }
+    let mut software = DmaQueue::new(DmaMode::OutOfOrder);
+    let (from, mut to) = ([1_u8, 2], [0; 2]);
+    let to = to.as_mut_ptr();
+    // SAFETY: both arrays live on, and nobody looks at the byte that both write.
+    let tickets = from.each_ref().map(|byte| unsafe { software.push(Transfer::linear(byte, to, 1)) });
+    assert!(!software.by_engine() && !software.overtakes(tickets[1], tickets[0]));
+    software.finish().unwrap();
 }

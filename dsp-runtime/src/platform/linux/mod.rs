@@ -187,6 +187,10 @@ impl Platform for LinuxPlatform<'_> {
         counters()[0].wrapping_sub(start as u32).into()
     }
 
+    fn cycles(&self) -> u32 {
+        counters()[0]
+    }
+
     fn map(&self, fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
         self.map_file(fd, size).map_err(|Errno(errno)| Fault::new(ErrorCode::MapFailed, errno))
     }

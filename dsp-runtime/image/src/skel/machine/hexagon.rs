@@ -44,6 +44,15 @@ pub(super) fn ticks() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
+/// The low word of the processor's cycles.
+pub(in super::super) fn cycles() -> u32 {
+    let cycles: u32;
+    // SAFETY: the instruction copies a control register, which programs may read, to a register that is named
+    // as output, and does no more. Not `nomem`: it stays between the accesses that it stands between.
+    unsafe { asm!("{cycles} = c14", cycles = out(reg) cycles, options(nostack, preserves_flags)) };
+    cycles
+}
+
 static ENGINE: UserDma = UserDma { now_us: || super::now_ns() / 1000 };
 
 /// Every thread has an engine.

@@ -12,9 +12,9 @@ use hexagon::ticks;
 use standin::ticks;
 
 #[cfg(target_arch = "hexagon")]
-pub(super) use hexagon::{FORMS, arch, dma, execute, isa};
+pub(super) use hexagon::{FORMS, arch, cycles, dma, execute, isa};
 #[cfg(not(target_arch = "hexagon"))]
-pub(super) use standin::{FORMS, arch, dma, execute, isa};
+pub(super) use standin::{FORMS, arch, cycles, dma, execute, isa};
 
 /// Monotonic nanoseconds.
 pub(super) fn now_ns() -> u64 {

@@ -69,6 +69,10 @@ impl Platform for QurtPlatform {
         machine::now_ns()
     }
 
+    fn cycles(&self) -> u32 {
+        machine::cycles()
+    }
+
     fn map(&self, fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
         memory::map(fd, size)
     }
