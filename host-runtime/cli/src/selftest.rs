@@ -14,9 +14,11 @@ use super::{CliError, record};
 use crate::deploy::{self, Reader, TargetArgs};
 use crate::doctor::{self, Private};
 use crate::options::DeviceArgs;
-use hexflash::device::{self, Device, DeviceOptions};
+use hexflash::device::{self, CostUnit, Device, DeviceError, DeviceOptions};
 use hexflash::gguf::Clean;
-use hexflash::selftest::{self, FormAnswer, FormVectors, OpAnswer, OpVectors, Speed, Table};
+use hexflash::selftest::{self, FormAnswer, FormVectors, OpAnswer, OpVectors, Speed, Study, Table};
+use hexflash_abi::message::{Message, Ping};
+use hexflash_abi::probe::{Loop, Question};
 
 /// How long a speed is measured, at least.
 const MEASURED: Duration = Duration::from_millis(500);
@@ -57,6 +59,8 @@ enum Verdict {
     Wrong,
     /// Otherwise, and nobody knew: an answer to a question.
     News,
+    /// An answer to a question that nobody has an opinion on.
+    Answer,
     /// The device or its code has nothing of the kind.
     Absent,
 }
@@ -67,6 +71,7 @@ impl Verdict {
             Self::Expected => "expected",
             Self::Wrong => "WRONG",
             Self::News => "news",
+            Self::Answer => "answer",
             Self::Absent => "absent",
         }
     }
@@ -90,6 +95,13 @@ struct Measured {
     unit: String,
 }
 
+/// Resources that a session says it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Granted {
+    threads: u32,
+    vtcm_bytes: u32,
+}
+
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Findings {
@@ -103,6 +115,8 @@ struct Findings {
     hexagon: Option<String>,
     threads: u32,
     vtcm_bytes: u32,
+    /// Threads and bytes of VTCM that the session has, as it says.
+    granted: Granted,
     matrix_unit: String,
     results: Vec<Line>,
     speeds: Vec<Measured>,
@@ -191,13 +205,25 @@ fn here(args: &Args) -> Result<Findings, CliError> {
     for vectors in &table.ops {
         results.push(kernel(device, vectors)?);
     }
-    let scale = if args.device.device == "qemu" { SCALE_EMULATED } else { SCALE };
+    for study in Study::ALL {
+        results.push(matrix_unit(device, study)?);
+    }
+    for question in [Question::OneQueue, Question::TwoQueues] {
+        results.push(transfers(device, question)?);
+    }
     let mut speeds = Vec::new();
+    for &kind in Loop::ALL {
+        packets(device, kind, &mut results, &mut speeds)?;
+    }
+    let scale = if args.device.device == "qemu" { SCALE_EMULATED } else { SCALE };
     for speed in Speed::ALL {
         if let Some(value) = selftest::kernels::measure(device, speed, scale, MEASURED)? {
             speeds.push(Measured { what: speed.name().to_owned(), value, unit: speed.unit().to_owned() });
         }
     }
+    let patience = device.patience();
+    let session = device.call(&Message::Ping(Ping::OURS), patience)?.ping_info();
+    let granted = Granted { threads: session.n_threads, vtcm_bytes: session.vtcm_bytes };
     let info = device.info();
     let version = env!("CARGO_PKG_VERSION");
     Ok(Findings {
@@ -209,6 +235,7 @@ fn here(args: &Args) -> Result<Findings, CliError> {
         hexagon: device.hexagon().map(|arch| format!("v{arch:x}")),
         threads: info.threads,
         vtcm_bytes: info.vtcm_bytes,
+        granted,
         matrix_unit: info.matrix_unit.name().to_owned(),
         results,
         speeds,
@@ -252,6 +279,103 @@ fn kernel(device: &mut dyn Device, vectors: &OpVectors) -> Result<Line, CliError
     Ok(Line { kind: "kernel".to_owned(), name: vectors.name(), verdict, text })
 }
 
+/// A label for answers that are no processor's.
+fn whose(device: &dyn Device) -> &'static str {
+    match device.info().name.as_str() {
+        "inproc" => "; in software, which is no evidence",
+        "qemu" => "; by the emulator, which is no evidence",
+        _ => "",
+    }
+}
+
+/// Line about a question that is not answered. A session that ended over it is started again.
+fn unanswered(
+    device: &mut dyn Device,
+    [kind, name]: [&str; 2],
+    outcome: Result<String, DeviceError>,
+) -> Result<Line, CliError> {
+    let (verdict, text) = match outcome {
+        Ok(reason) => (Verdict::Absent, reason),
+        Err(error) => {
+            device.reset()?;
+            (Verdict::News, format!("ends the session: {error}"))
+        }
+    };
+    Ok(Line { kind: kind.to_owned(), name: name.to_owned(), verdict, text })
+}
+
+/// Line about what the matrix unit does.
+fn matrix_unit(device: &mut dyn Device, study: Study) -> Result<Line, CliError> {
+    let names = ["hmx", study.name()];
+    let given = match selftest::sums::ask(device, study) {
+        Ok(Some(given)) => given,
+        Ok(None) => return unanswered(device, names, Ok("no matrix unit".to_owned())),
+        Err(error) => return unanswered(device, names, Err(error)),
+    };
+    let expected = study.expected(device.hexagon());
+    let fitting = study.fitting(&given);
+    let words =
+        |halves: &[u16]| halves.iter().map(|half| format!("{half:04x}")).collect::<Vec<_>>().join(" ");
+    let (verdict, text) = match &fitting[..] {
+        [one] if *one == expected => (Verdict::Expected, study.words(*one)),
+        others => {
+            let named: Vec<_> = others.iter().map(|one| study.words(*one)).collect();
+            let named = if named.is_empty() {
+                format!("as none of {} hypotheses", study.hypotheses().len())
+            } else {
+                named.join(", or ")
+            };
+            let expected = format!("{}: {}", study.words(expected), words(&study.results(expected)));
+            (Verdict::News, format!("{named}: {}; expected {expected}", words(&given)))
+        }
+    };
+    let text = format!("{text}{}", whose(device));
+    Ok(Line { kind: names[0].to_owned(), name: names[1].to_owned(), verdict, text })
+}
+
+/// Line about the order of transfers.
+fn transfers(device: &mut dyn Device, question: Question) -> Result<Line, CliError> {
+    let names = ["dma", question.name()];
+    match selftest::questions::transfers(device, question) {
+        Ok(Ok(order)) => {
+            let text = format!("{order}{}", whose(device));
+            let [kind, name] = names.map(str::to_owned);
+            Ok(Line { kind, name, verdict: Verdict::Answer, text })
+        }
+        Ok(Err(absence)) => unanswered(device, names, Ok(absence.to_string())),
+        Err(error) => unanswered(device, names, Err(error)),
+    }
+}
+
+/// Cycles of a loop's packets, and with the first loop the clock; or a line that says why there are none.
+fn packets(
+    device: &mut dyn Device,
+    kind: Loop,
+    results: &mut Vec<Line>,
+    speeds: &mut Vec<Measured>,
+) -> Result<(), CliError> {
+    let cost = match selftest::questions::packets(device, kind) {
+        Ok(Ok(cost)) => cost,
+        Ok(Err(absence)) => {
+            results.push(unanswered(device, ["packets", kind.name()], Ok(absence.to_string()))?);
+            return Ok(());
+        }
+        Err(error) => {
+            results.push(unanswered(device, ["packets", kind.name()], Err(error))?);
+            return Ok(());
+        }
+    };
+    let emulated = device.info().cost_unit == CostUnit::Packets;
+    let unit = if emulated { "packets per packet, as the emulator counts" } else { "cycles per packet" };
+    let measured = |what: String, value, unit: &str| Measured { what, value, unit: unit.to_owned() };
+    speeds.push(measured(format!("{kind} packets"), cost.per_packet(), unit));
+    // Time means nothing under emulation.
+    if let Some(clock) = cost.clock_mhz().filter(|_| kind == Loop::Scalar && !emulated) {
+        speeds.push(measured("clock".to_owned(), clock, "MHz"));
+    }
+    Ok(())
+}
+
 impl Findings {
     /// All lines.
     fn text(&self) -> String {
@@ -263,9 +387,11 @@ impl Findings {
             (
                 "has",
                 format!(
-                    "{} threads, {} KiB of VTCM, matrix unit: {}",
+                    "{} threads, {} KiB of VTCM (granted: {}, {}), matrix unit: {}",
                     self.threads,
                     self.vtcm_bytes >> 10,
+                    self.granted.threads,
+                    self.granted.vtcm_bytes >> 10,
                     self.matrix_unit
                 ),
             ),
@@ -330,6 +456,7 @@ mod tests {
             hexagon: Some("v73".to_owned()),
             threads: 4,
             vtcm_bytes: 8 << 20,
+            granted: Granted { threads: 4, vtcm_bytes: 4 << 20 },
             matrix_unit: "none".to_owned(),
             results: verdicts.iter().enumerate().map(line).collect(),
             speeds: Vec::new(),
