@@ -368,7 +368,7 @@ fn packets(
     let emulated = device.info().cost_unit == CostUnit::Packets;
     let unit = if emulated { "packets per packet, as the emulator counts" } else { "cycles per packet" };
     let measured = |what: String, value, unit: &str| Measured { what, value, unit: unit.to_owned() };
-    speeds.push(measured(format!("{kind} packets"), cost.per_packet(), unit));
+    speeds.push(measured(format!("packets, {kind}"), cost.per_packet(), unit));
     // Time means nothing under emulation.
     if let Some(clock) = cost.clock_mhz().filter(|_| kind == Loop::Scalar && !emulated) {
         speeds.push(measured("clock".to_owned(), clock, "MHz"));

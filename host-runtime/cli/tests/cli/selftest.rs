@@ -76,8 +76,9 @@ fn a_wrong_word_planted_in_any_kernel_is_named() {
         fs::write(&file, others.collect::<Vec<_>>().join("\n\n")).unwrap();
         let outcome: Outcome = hexflash(&["selftest", "-t", "1", "--vectors", file.to_str().unwrap()]);
         assert_eq!(outcome.code, Some(1), "{name}: {outcome:#?}");
-        let last_line = outcome.stdout.lines().last().unwrap();
-        assert!(last_line.starts_with(&format!("WRONG: {name}")), "{outcome:#?}");
+        // The last line, but for a log where the build lacks vectors of this processor.
+        let verdict = outcome.stdout.lines().find(|line| line.starts_with("WRONG: ")).unwrap_or_default();
+        assert!(verdict.starts_with(&format!("WRONG: {name}")), "{outcome:#?}");
         assert!(outcome.stdout.contains(&format!("and not {wrong:08x}")), "{name}: {outcome:#?}");
     }
 }
@@ -138,7 +139,7 @@ fn questions_are_answered(arch: &str, found: &Value) {
     let (verdict, text) = told(found, "one queue");
     assert!(verdict == "answer" && text.starts_with("in order, 32 of 32 pairs"), "{text}");
     assert_eq!(told(found, "two queues").1, "no second thread took part");
-    for name in ["scalar packets", "vectors packets", "vectors with loads packets"] {
+    for name in ["packets, scalar", "packets, vectors", "packets, vectors with loads"] {
         let speeds = found["speeds"].as_array().unwrap().iter();
         let [speed] = &speeds.filter(|speed| speed["what"] == name).collect::<Vec<_>>()[..] else {
             panic!("{name}: {found}")

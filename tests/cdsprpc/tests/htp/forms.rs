@@ -4,6 +4,7 @@
 
 use hexflash::device::Device;
 use hexflash_abi::forms::{Form, Group};
+use hexflash_abi::probe::Loop;
 use serde_json::Value;
 
 use cdsprpc::standin::{StandIn, model};
@@ -100,6 +101,23 @@ fn the_self_test_asks_the_dsp() {
         let odd: Vec<_> =
             lines.iter().filter(|line| line["verdict"] == "wrong" || line["verdict"] == "news").collect();
         assert!(odd.is_empty(), "{config}: {odd:?}");
+        // By the emulator's unit and engines, whose transfers keep their order. It has no cycles.
+        let told = |name: &str| {
+            let line = lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{found}"));
+            (line["verdict"].as_str().unwrap(), line["text"].as_str().unwrap())
+        };
+        if config.is_empty() {
+            let published = ("expected", "4 products at a time, as published for v73");
+            assert_eq!(told("order of sums"), published);
+            assert_eq!(told("rounding of results"), ("expected", "to the nearest, ties to even"));
+        } else {
+            assert_eq!(told("order of sums"), ("absent", "no matrix unit"));
+        }
+        let (verdict, text) = told("one queue");
+        assert_eq!((verdict, text), ("answer", "in order, 32 of 32 pairs of 64 KiB and 256 bytes"));
+        // A busy machine may keep the second thread away.
+        assert!(["answer", "absent"].contains(&told("two queues").0), "{found}");
+        assert_eq!(named("packets", "absent").len(), Loop::ALL.len(), "{found}");
         assert_eq!(standin.violations(), Vec::<String>::new());
     }
 }
