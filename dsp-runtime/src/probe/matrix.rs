@@ -64,8 +64,8 @@ impl Product {
     fn multiply(&self, worker: &Worker<'_>) {
         let tiles = TilePtr::at_or_after(worker.shared_vtcm_for(VtcmPlan { shared: BYTES, own: 0 }));
         let pairs = self.pairs;
-        let (a, w, table, stored) = (tiles, tiles.skip(pairs), tiles.skip(2 * pairs), 2 * pairs + 1);
-        let stored = tiles.skip(stored);
+        let (a, w) = (tiles, tiles.skip(pairs));
+        let (table, stored) = (tiles.skip(2 * pairs), tiles.skip(2 * pairs + 1));
         let mut unit = Matrix::take();
         unit.clear();
         // SAFETY: the tiles of `data`, `2 * pairs + 1`, are readable (point 1 of `ask`, which makes all
