@@ -2,7 +2,11 @@
 
 use std::fs;
 
+use hexflash::ModelOptions;
+use hexflash::embed::Embedder;
 use hexflash::gguf::Gguf;
+use hexflash::weights::CachePolicy;
+use hexflash_oracle::llama::{Context, ContextOptions, Model};
 
 use super::*;
 use architecture::Architecture;
@@ -86,6 +90,36 @@ fn sixty_four_layers_may_differ_by_what_rounding_does_to_them() {
     let (_dir, path) = file(&NARROW);
     let outcome = compared(&mut Pair::load(&path, "inproc", None, CacheType::F16).unwrap(), &NARROW);
     assert!(!outcome.is_within_limits() && outcome.passes(), "{outcome}");
+}
+
+/// Vectors of all tokens, before any pooling. The norm behind the last layer has another name in LFM2.
+#[test]
+fn vectors_of_tokens_are_those_of_llama_cpp() {
+    let dir = tempfile::tempdir().unwrap();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+    let mut files = ["tiny-hybrid-f16.gguf", "tiny-dense-f16.gguf"].map(|name| shipped.join(name)).to_vec();
+    for name in ["dense-lfm2-f16", "dense-gemma3-f16"] {
+        let shape = shapes::SHAPES.iter().find(|shape| shape.name == name).unwrap();
+        files.push(dir.path().join(name));
+        random::write(&shape.model, files.last().unwrap()).unwrap();
+    }
+    for path in files {
+        let tokens: Vec<i32> = (1..40).map(|i| 7 * i % 250).collect();
+        let llama = Model::load(&path).unwrap();
+        let expected = Context::new(&llama, ContextOptions::default()).unwrap().vectors(&tokens).unwrap();
+        let ids: Vec<u32> = tokens.iter().map(|&id| id as u32).collect();
+        let options = ModelOptions { cache: CachePolicy::Off, ..ModelOptions::default() };
+        let found = Embedder::open_with(&path, &options).unwrap().embed_each(&ids).unwrap();
+        assert_eq!(found.len(), expected.len());
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let product = |a: &[f32], b: &[f32]| -> f64 {
+                a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+            };
+            let cosine =
+                product(found, expected) / (product(found, found) * product(expected, expected)).sqrt();
+            assert!(cosine > 1.0 - 1e-6, "{}, token {i}: 1 - {:e}", path.display(), 1.0 - cosine);
+        }
+    }
 }
 
 /// A byte of the tensor `name` is another in hexflash's file.

@@ -362,6 +362,22 @@ impl<'m> RawContext<'m> {
         }
     }
 
+    /// Gives the vectors of tokens, too, from the next batch on.
+    pub(super) fn give_vectors(&mut self) {
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed.
+        unsafe { sys::llama_set_embeddings(self.ctx.as_ptr(), true) }
+    }
+
+    /// Vector of row `i` of the last batch, if it was an output: `n_embd` floats, behind the last norm.
+    pub(super) fn vector(&mut self, i: usize, n_embd: usize) -> Option<&[f32]> {
+        // SAFETY: without a pooling llama.cpp returns null or a row of the model's width, valid until the next
+        // decode, which needs `&mut self` again; the caller passes that width.
+        unsafe {
+            let p = sys::llama_get_embeddings_ith(self.ctx.as_ptr(), i as i32);
+            (!p.is_null()).then(|| std::slice::from_raw_parts(p, n_embd))
+        }
+    }
+
     pub(super) fn synchronize(&mut self) {
         // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed.
         unsafe { sys::llama_synchronize(self.ctx.as_ptr()) }

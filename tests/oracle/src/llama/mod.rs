@@ -305,6 +305,22 @@ impl<'m> Context<'m> {
         Ok(Logits { n_vocab, values })
     }
 
+    /// Appends tokens and returns the vector of each of them, `{n_embd}`, as embeddings are made of.
+    pub fn vectors(&mut self, tokens: &[i32]) -> Result<Vec<Vec<f32>>> {
+        let n_embd = self.model.n_embd();
+        let mut vectors = Vec::with_capacity(tokens.len());
+        self.raw.give_vectors();
+        self.decode_chunks(
+            tokens,
+            |_| Outputs::All,
+            |raw, _, n| {
+                vectors
+                    .extend((0..n).map(|i| raw.vector(i, n_embd).expect("every row is an output").to_vec()));
+            },
+        )?;
+        Ok(vectors)
+    }
+
     /// Appends tokens and returns the logits after the last one.
     pub fn decode_last(&mut self, tokens: &[i32]) -> Result<Vec<f32>> {
         let mut last = Vec::new();
