@@ -163,7 +163,7 @@ fn huge_requests_are_refused_soon() {
 #[test]
 fn routes_and_methods_that_are_not_there_say_so() {
     let server = TestServer::shared();
-    assert_eq!(server.get("/v1/embeddings").error(), (404, "not_found_error".to_owned()));
+    assert_eq!(server.get("/v1/files").error(), (404, "not_found_error".to_owned()));
     assert_eq!(server.get(CHAT).error(), (405, INVALID.to_owned()));
     assert_eq!(server.post("/health", &json!({})).error(), (405, INVALID.to_owned()));
 }
