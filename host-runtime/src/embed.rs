@@ -1,6 +1,7 @@
 //! Embeddings: texts as vectors, whose cosines say how near their meanings are.
 //!
 //! ```
+//! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
 //! use hexflash::embed::{Embedder, Norm};
 //!
 //! let mut embedder = Embedder::open("models/tiny-hybrid-q8_0.gguf")?;

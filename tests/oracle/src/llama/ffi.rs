@@ -370,7 +370,7 @@ impl<'m> RawContext<'m> {
 
     /// Vector of row `i` of the last batch, if it was an output: `n_embd` floats, behind the last norm.
     pub(super) fn vector(&mut self, i: usize, n_embd: usize) -> Option<&[f32]> {
-        // SAFETY: without a pooling llama.cpp returns null or a row of the model's width, valid until the next
+        // SAFETY: without a pooling llama.cpp returns null or a row of the model's width, good until the next
         // decode, which needs `&mut self` again; the caller passes that width.
         unsafe {
             let p = sys::llama_get_embeddings_ith(self.ctx.as_ptr(), i as i32);
