@@ -29,13 +29,13 @@ const CHECKS: &[fn() -> Command] = &[
     // The step `android` links a small program in a minute of one processor. This one has all names that
     // `hexflash` calls, which change with its dependencies, and takes five.
     || process::xtask(&["android", "--whole"]),
-    || process::xtask(&["test", "--only", "page", "--strict"]),
+    || process::xtask(&["test", "--only", "page", "--only", "deny", "--strict"]),
     || htp_by("callbacks"),
     || htp_by("invoke"),
     || process::xtask(&["test", "--only", "emulated-host", "--strict"]),
     || process::xtask(&["phone-proven"]),
     || process::xtask(&["phone-proven", "--model", "--arch", "v79"]),
-    || process::xtask(&["test", "--only", "races", "--strict"]),
+    || process::xtask(&["test", "--only", "races", "--only", "conformance-v79", "--strict"]),
 ];
 
 /// Ops that make floats of integers: what v68 and v69 lack of v73's float vectors. All ops would take
