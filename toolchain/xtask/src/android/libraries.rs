@@ -63,14 +63,14 @@ const CALLED: &[Names] = &[
         library: LIBC,
         since: 21,
         names: "_exit abort environ execvp fork getenv geteuid getpid getrlimit64 kill setenv setgid \
-            setgroups setpgid setsid setuid sigaction signal waitpid",
+            setgroups setpgid setsid setuid sigaction sigemptyset signal waitpid",
     },
     // Sockets, and waiting for them.
     Names {
         library: LIBC,
         since: 21,
         names: "bind connect epoll_create1 epoll_ctl epoll_wait eventfd freeaddrinfo gai_strerror getaddrinfo \
-            getpeername getsockname getsockopt listen poll recv send setsockopt shutdown socket",
+            getpeername getsockname getsockopt listen poll recv select send setsockopt shutdown socket socketpair",
     },
     // Time, errors, and what the system is.
     Names {
@@ -79,12 +79,12 @@ const CALLED: &[Names] = &[
         names: "__errno __system_property_get clock_gettime clock_nanosleep getauxval strerror_r syscall \
             sysconf",
     },
-    // Random numbers.
-    Names { library: LIBC, since: 28, names: "getrandom" },
+    // Random numbers, and the terminal of a conversation.
+    Names { library: LIBC, since: 28, names: "getrandom tcgetattr tcsetattr" },
     // FastRPC's library, and frames for the unwinder.
     Names { library: LIBDL, since: 21, names: "dl_iterate_phdr dlclose dlerror dlopen dlsym" },
     // Numbers.
-    Names { library: LIBM, since: 21, names: "exp log log10 logf pow" },
+    Names { library: LIBM, since: 21, names: "exp exp2 log log10 logf pow" },
 ];
 
 impl Names {
