@@ -11,7 +11,9 @@
 //! # Ok::<(), hexflash::Error>(())
 //! ```
 
+use std::ops::Range;
 use std::path::Path;
+use std::str::FromStr;
 
 use crate::device::Device;
 use crate::engine::{Engine, EngineError, EngineOptions, open_device};
@@ -58,6 +60,20 @@ impl Pooling {
             Some(2) => Ok(Self::Cls),
             Some(4) => refused(&key, "rank".to_owned(), "models that score texts"),
             Some(other) => refused(&key, other.to_string(), "such models"),
+        }
+    }
+}
+
+impl FromStr for Pooling {
+    type Err = String;
+
+    /// llama.cpp's names.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "mean" => Ok(Self::Mean),
+            "cls" => Ok(Self::Cls),
+            "last" => Ok(Self::Last),
+            other => Err(format!("{other} is none of mean, cls, last")),
         }
     }
 }
@@ -182,13 +198,20 @@ impl Embedder {
         &self.engine
     }
 
+    /// The tokens of a text, with those that the model's file has at its ends.
+    ///
+    /// # Errors
+    /// The text cannot be split.
+    pub fn tokens(&self, text: &str) -> Result<Vec<u32>, Error> {
+        Ok(self.text.tokenizer.encode(text, true, true).map_err(TextError::from)?)
+    }
+
     /// The vector of a text, as the model gives it: see [`Norm`].
     ///
     /// # Errors
-    /// As [`embed_tokens`](Self::embed_tokens).
+    /// As [`tokens`](Self::tokens) and [`embed_tokens`](Self::embed_tokens).
     pub fn embed(&mut self, text: &str) -> Result<Vec<f32>, Error> {
-        // With the token that ends a text, where the file asks for it.
-        let tokens = self.text.tokenizer.encode(text, true, true).map_err(TextError::from)?;
+        let tokens = self.tokens(text)?;
         self.embed_tokens(&tokens)
     }
 
@@ -198,18 +221,15 @@ impl Embedder {
     /// There are none or more than the context has room for, one is not in the vocabulary, or the device
     /// failed.
     pub fn embed_tokens(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
-        let mut sum = vec![0.0f64; self.width()];
-        self.each(tokens, |pooling, i, row| {
-            let counts = match pooling {
-                Pooling::Mean => true,
-                Pooling::Cls => i == 0,
-                Pooling::Last => i + 1 == tokens.len(),
-            };
-            if counts {
-                sum.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
-            }
+        let wanted = match self.pooling {
+            Pooling::Mean => 0..tokens.len(),
+            Pooling::Cls => 0..1,
+            Pooling::Last => tokens.len().saturating_sub(1)..tokens.len(),
+        };
+        let (mut sum, n) = (vec![0.0f64; self.width()], wanted.len());
+        self.each(tokens, wanted, |row| {
+            sum.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
         })?;
-        let n = if self.pooling == Pooling::Mean { tokens.len() } else { 1 };
         Ok(sum.into_iter().map(|sum| (sum / n as f64) as f32).collect())
     }
 
@@ -219,13 +239,18 @@ impl Embedder {
     /// As [`embed_tokens`](Self::embed_tokens).
     pub fn embed_each(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>, Error> {
         let mut rows = Vec::with_capacity(tokens.len());
-        self.each(tokens, |_, _, row| rows.push(row.to_vec()))?;
+        self.each(tokens, 0..tokens.len(), |row| rows.push(row.to_vec()))?;
         Ok(rows)
     }
 
-    /// Reads a text, and hands over the place of each of its tokens with what the model has behind its last
-    /// norm there.
-    fn each(&mut self, tokens: &[u32], mut take: impl FnMut(Pooling, usize, &[f32])) -> Result<(), Error> {
+    /// Reads a text, and hands over what the model has behind its last norm at each of the places that are
+    /// `wanted`. Nothing is read from the device for the others.
+    fn each(
+        &mut self,
+        tokens: &[u32],
+        wanted: Range<usize>,
+        mut take: impl FnMut(&[f32]),
+    ) -> Result<(), Error> {
         self.engine.reset();
         let mut retries = Retries::default();
         // Before its first piece is read, so that the error tells of the whole text.
@@ -243,14 +268,14 @@ impl Embedder {
                     continue;
                 }
             };
-            for i in 0..n {
+            for i in (0..n).filter(|i| wanted.contains(&(done + i))) {
                 self.engine.read_probe(i, &mut self.row);
                 let squares: f64 = self.row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
                 let scale = 1.0 / (squares / self.row.len() as f64 + eps).sqrt();
                 for (x, &weight) in self.row.iter_mut().zip(&self.norm) {
                     *x = (f64::from(*x) * scale * f64::from(weight)) as f32;
                 }
-                take(self.pooling, done + i, &self.row);
+                take(&self.row);
             }
             done += n;
         }

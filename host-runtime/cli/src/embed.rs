@@ -3,7 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
 use super::interrupt::{self, cancel_on_signals};
@@ -11,9 +13,7 @@ use super::options::{DeviceArgs, EngineArgs, ModelArgs};
 use super::output::print_json;
 use super::progress::Progress;
 use super::{CliError, input};
-use hexflash::Error;
-use hexflash::embed::{self, Norm};
-use hexflash::text::TextError;
+use hexflash::embed::{Embedder, Norm, Pooling};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -23,9 +23,10 @@ pub(super) struct Args {
     /// Read the texts from FILE (- for standard input), one on each line
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Vector of a text, of those of its tokens [default: as the model's file says, or last]
-    #[arg(long, value_name = "POOLING")]
-    pooling: Option<Pooling>,
+    /// Vector of a text, of those of its tokens (cls is the first one's), or none for a vector of each token
+    /// [default: as the model's file says, or last]
+    #[arg(long, value_name = "POOLING", value_parser = one_of::<Vectors>(&["none", "mean", "cls", "last"]))]
+    pooling: Option<Vectors>,
     /// How vectors are scaled: -1 not at all, 0 by their largest value to 32760, 1 by the sum of absolute
     /// values, 2 to length 1, higher by that norm
     #[arg(long, value_name = "N", default_value = "2", allow_negative_numbers = true, value_parser = norm)]
@@ -41,50 +42,32 @@ pub(super) struct Args {
     device: DeviceArgs,
 }
 
-/// Vector of a text, or of each of its tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Pooling {
-    /// None: a vector for each token
-    None,
-    /// The mean of all tokens
-    Mean,
-    /// The first token's
-    Cls,
-    /// The last token's
-    Last,
+/// Vectors that are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vectors {
+    /// One for each token.
+    OfTokens,
+    /// One for each text.
+    OfTexts(Pooling),
 }
 
-/// Vector of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum TextPooling {
-    /// The mean of all tokens
-    Mean,
-    /// The first token's
-    Cls,
-    /// The last token's
-    Last,
-}
+impl FromStr for Vectors {
+    type Err = String;
 
-impl From<TextPooling> for embed::Pooling {
-    fn from(pooling: TextPooling) -> Self {
-        match pooling {
-            TextPooling::Mean => Self::Mean,
-            TextPooling::Cls => Self::Cls,
-            TextPooling::Last => Self::Last,
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::OfTokens),
+            text => text.parse().map(Self::OfTexts).map_err(|error| format!("{error}, none")),
         }
     }
 }
 
-impl Pooling {
-    /// The vector of a text, if there is one.
-    fn of_text(self) -> Option<TextPooling> {
-        match self {
-            Self::None => None,
-            Self::Mean => Some(TextPooling::Mean),
-            Self::Cls => Some(TextPooling::Cls),
-            Self::Last => Some(TextPooling::Last),
-        }
-    }
+/// Parses one of these words, which help and completions list.
+pub(super) fn one_of<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
 }
 
 /// Parses `--embd-normalize`.
@@ -117,11 +100,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let texts = args.texts()?;
     let cancel = cancel_on_signals();
     let gguf = args.model.open(&cancel)?;
-    let options = embed::Embedder::engine_options(&gguf, &args.engine.options())?;
+    let options = Embedder::engine_options(&gguf, &args.engine.options())?;
     let device = args.device.open_for(&gguf, None, &options)?;
     let mut embedder = args.engine.load_embedder(&gguf, &options, device, &cancel)?;
-    if let Some(pooling) = args.pooling.and_then(Pooling::of_text) {
-        embedder = embedder.pooling(pooling.into());
+    if let Some(Vectors::OfTexts(pooling)) = args.pooling {
+        embedder = embedder.pooling(pooling);
     }
     let progress = Progress::count("reading texts", texts.len());
     let (mut vectors, mut tokens) = (Vec::new(), 0);
@@ -130,12 +113,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             progress.finish();
             return Ok(interrupt::exit_code());
         }
-        let ids = embedder.text().tokenizer.encode(text, true, true);
-        let ids = ids.map_err(|error| Error::from(TextError::from(error)))?;
+        let ids = embedder.tokens(text)?;
         tokens += ids.len();
         let first = vectors.len();
         match args.pooling {
-            Some(Pooling::None) => vectors.extend(embedder.embed_each(&ids)?),
+            Some(Vectors::OfTokens) => vectors.extend(embedder.embed_each(&ids)?),
             _ => vectors.push(embedder.embed_tokens(&ids)?),
         }
         vectors[first..].iter_mut().for_each(|vector| args.embd_normalize.apply(vector));

@@ -7,13 +7,13 @@ use std::time::Duration;
 use hexflash_abi::program::MAX_SLOTS;
 use serde_json::{Map, Value};
 
-use super::embed::TextPooling;
+use super::embed::one_of;
 use super::interrupt::{self, cancel_on_signals};
 use super::output::say;
 use super::writing::WritingArgs;
 use super::{CliError, input, template};
 use hexflash::cancel::Cancel;
-use hexflash::embed::Embedder;
+use hexflash::embed::{Embedder, Pooling};
 use hexflash::engine::EngineOptions;
 use hexflash::gguf::Clean;
 use hexflash::sampler::Sampler;
@@ -118,9 +118,11 @@ pub(super) struct Args {
     /// Make vectors of texts at /v1/embeddings, and write none
     #[arg(long, alias = "embedding")]
     embeddings: bool,
-    /// Vector of a text, of those of its tokens [default: as the model's file says, or last]
+    /// Vector of a text, of those of its tokens (cls is the first one's) [default: as the model's file says,
+    /// or last]
     #[arg(long, value_name = "POOLING", requires = "embeddings")]
-    pooling: Option<TextPooling>,
+    #[arg(value_parser = one_of::<Pooling>(&["mean", "cls", "last"]))]
+    pooling: Option<Pooling>,
     #[command(flatten)]
     writing: WritingArgs,
 }
@@ -252,7 +254,7 @@ impl Args {
             let device = writing.device.open_for(&gguf, None, &options)?;
             let embedder = writing.engine.load_embedder(&gguf, &options, device, cancel)?;
             let embedder = match self.pooling {
-                Some(pooling) => embedder.pooling(pooling.into()),
+                Some(pooling) => embedder.pooling(pooling),
                 None => embedder,
             };
             return Ok(Served { card, work: Work::Vectors(embedder) });
