@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::app::{App, Model, Shared};
 use super::error::ApiError;
 use super::fields::Fields;
-use crate::text::kinds::whole;
+use super::order::{NO_TEXT, token_id};
 
 /// Most texts of a request, as with OpenAI.
 const MAX_INPUTS: usize = 2048;
@@ -88,22 +88,20 @@ fn texts(input: &Value, model: &Model) -> Result<Vec<Vec<u32>>, ApiError> {
 
 /// The tokens of a text. Those of a text in words get what the model's file adds to each text.
 fn text(item: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
-    let wrong = |reason: &str| ApiError::field("input", reason);
+    const NAME: &str = "input";
+    let tokenizer = &model.card.text.tokenizer;
     let tokens = match item {
         Value::String(text) => {
             model.admit(text)?;
-            model.card.text.tokenizer.encode(text, true, true)?
+            tokenizer.encode(text, true, true)?
         }
         Value::Array(ids) => {
-            let id = |id: &Value| u32::try_from(whole(id.clone()).as_u64()?).ok();
-            let known = |id: &u32| (*id as usize) < model.card.text.tokenizer.vocab_size();
-            let ids: Option<Vec<u32>> = ids.iter().map(|it| id(it).filter(known)).collect();
-            ids.ok_or_else(|| wrong("give a text, or a list of token ids of the vocabulary"))?
+            ids.iter().map(|id| token_id(NAME, id, tokenizer)).collect::<Result<Vec<_>, _>>()?
         }
-        _ => return Err(wrong("give a text, a list of token ids, or a list of such")),
+        _ => return Err(ApiError::field(NAME, NO_TEXT)),
     };
     if tokens.is_empty() {
-        return Err(wrong("a text has no tokens; give at least one"));
+        return Err(ApiError::field(NAME, "a text has no tokens; give at least one"));
     }
     if tokens.len() > model.n_ctx {
         return Err(ApiError::too_long(tokens.len(), model.n_ctx));

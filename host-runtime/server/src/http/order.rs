@@ -29,6 +29,8 @@ const MAX_BIAS_BYTES: usize = 1024;
 const MAX_N: usize = 128;
 /// Most texts of a request, however many may wait: each has a buffer and a sampler from the beginning.
 const MAX_TEXTS: usize = 4096;
+/// Words for what is no text, nor tokens.
+pub(super) const NO_TEXT: &str = "give a text, a list of token ids, or a list of such";
 /// Most alternatives of a token whose probabilities are told.
 pub(super) const MAX_ALTERNATIVES: usize = 100;
 
@@ -392,9 +394,21 @@ fn text_of(object: &Map<String, Value>) -> Result<&Value, ApiError> {
     text.ok_or_else(|| ApiError::field("prompt", "an object has no prompt_string"))
 }
 
+/// The id of a token in the list that is the field `name`.
+///
+/// # Errors
+/// It is no whole number, or there is no such token.
+pub(super) fn token_id(name: &str, id: &Value, tokenizer: &Tokenizer) -> Result<u32, ApiError> {
+    let found = whole(id.clone()).as_u64().and_then(|id| u32::try_from(id).ok());
+    let id = found.ok_or_else(|| ApiError::field(name, NO_TEXT))?;
+    if id as usize >= tokenizer.vocab_size() {
+        return Err(ApiError::field(name, format!("there is no token {id} in the vocabulary")));
+    }
+    Ok(id)
+}
+
 fn one_prompt(prompt: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
     let tokenizer = &model.card.text.tokenizer;
-    let wrong = || ApiError::field("prompt", "give a text, a list of token ids, or a list of such");
     let parts = match prompt {
         Value::Array(parts) => parts.as_slice(),
         Value::Object(object) => std::slice::from_ref(text_of(object)?),
@@ -407,18 +421,7 @@ fn one_prompt(prompt: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
                 model.admit(text)?;
                 tokens.extend(tokenizer.encode(text, i == 0, true)?);
             }
-            Value::Number(id) => {
-                let id = whole(id.clone().into()).as_u64();
-                let id = id.and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?;
-                if id as usize >= tokenizer.vocab_size() {
-                    return Err(ApiError::field(
-                        "prompt",
-                        format!("there is no token {id} in the vocabulary"),
-                    ));
-                }
-                tokens.push(id);
-            }
-            _ => return Err(wrong()),
+            id => tokens.push(token_id("prompt", id, tokenizer)?),
         }
         if tokens.len() >= model.n_ctx {
             let ids = parts.iter().filter(|part| part.is_number()).count();
