@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use hexflash::cancel::Cancel;
-use hexflash::engine::{EngineError, Sequence, SequenceId};
+use hexflash::engine::SequenceId;
 use hexflash::generate::{Generation, Request};
 use hexflash::sampler::Sampler;
 use hexflash::speculation::Speculation;
@@ -58,7 +58,7 @@ impl Shared {
         for (number, _) in idle.iter().enumerate().filter(|(_, speculation)| speculation.is_some()) {
             let sequence = model.engine().sequence(SequenceId::new(number as u32)).map_err(Error::from)?;
             // Where none has anything of it, the one that is empty is taken before one that is not.
-            let worth = (common(&sequence, prompt), sequence.n_past() == 0);
+            let worth = (sequence.common(prompt), sequence.n_past() == 0);
             if best.is_none_or(|(_, most)| worth > most) {
                 best = Some((number, worth));
             }
@@ -71,8 +71,7 @@ impl Shared {
         let (number, _) = best.ok_or_else(busy)?;
         let id = SequenceId::new(number as u32);
         let mut sequence = model.engine().sequence(id).map_err(Error::from)?;
-        let known =
-            take_back(&mut sequence, prompt).inspect_err(|_| sequence.reset()).map_err(Error::from)?;
+        let known = sequence.keep_common(prompt).inspect_err(|_| sequence.reset()).map_err(Error::from)?;
         prompt[..known].iter().for_each(|&token| sampler.accept(token));
         let rest = &prompt[known..];
         let speculation = idle.get_mut(number).and_then(Option::take).unwrap_or_else(Speculation::off);
@@ -96,18 +95,4 @@ impl Shared {
         }
         Ok(())
     }
-}
-
-/// Tokens of a prompt, but for the last, that the context of a sequence begins with.
-fn common(sequence: &Sequence<'_>, prompt: &[u32]) -> usize {
-    let most = prompt.len().saturating_sub(1);
-    sequence.history().iter().zip(&prompt[..most]).take_while(|(a, b)| a == b).count()
-}
-
-/// Takes back from the context what the prompt does not begin with; gives how many of its tokens are left,
-/// all but the last at most, whose logits the text begins with.
-fn take_back(sequence: &mut Sequence<'_>, prompt: &[u32]) -> Result<usize, EngineError> {
-    let reach = sequence.reach(common(sequence, prompt) as u32);
-    sequence.roll_back(reach)?;
-    Ok(reach as usize)
 }

@@ -425,6 +425,25 @@ impl Sequence<'_> {
         }
     }
 
+    /// Tokens of a prompt that the context begins with: all but the last at most, for the text after the
+    /// prompt begins with the logits of that one.
+    pub fn common(&self, prompt: &[u32]) -> usize {
+        let most = prompt.len().saturating_sub(1);
+        self.history().iter().zip(&prompt[..most]).take_while(|(a, b)| a == b).count()
+    }
+
+    /// Takes back from the context what a prompt does not begin with, and as much more as computes no token
+    /// again; returns how many tokens of the prompt are left to be used, at most those in
+    /// [common](Self::common).
+    ///
+    /// # Errors
+    /// As [`roll_back`](Self::roll_back).
+    pub fn keep_common(&mut self, prompt: &[u32]) -> Result<usize, EngineError> {
+        let reach = self.reach(self.common(prompt) as u32);
+        self.roll_back(reach)?;
+        Ok(reach as usize)
+    }
+
     /// Positions below it may have been written: no step of which tokens were taken back was wider.
     pub(super) fn written(&self) -> u32 {
         self.state().written.max(self.n_past() + MAX_SHARED)

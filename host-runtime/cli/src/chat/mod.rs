@@ -15,7 +15,7 @@ use super::run::{count, drafting, statistics};
 use super::writing::WritingArgs;
 use super::{CliError, template};
 use hexflash::cancel::Cancel;
-use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId};
+use hexflash::engine::{Engine, EngineOptions, SequenceId};
 use hexflash::generate::{Event, Finish, Generated, Generation, Limits, Request};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::Speculation;
@@ -217,7 +217,7 @@ struct Writer {
 impl Writer {
     /// Writes the answer after `prompt` to standard output.
     fn answer(&mut self, prompt: &[u32]) -> Result<Generated, CliError> {
-        let known = self.take_back(prompt)?;
+        let known = self.engine.sequence(SequenceId::FIRST)?.keep_common(prompt)?;
         let mut sampler = Sampler::new(self.sampling.clone())?;
         prompt[..known].iter().for_each(|&token| sampler.accept(token));
         // Another answer to the same question is to differ, also where the seed was given.
@@ -257,15 +257,5 @@ impl Writer {
         let ended = generation.into_ended();
         self.speculation = ended.speculation;
         Ok(ended.generated)
-    }
-
-    /// Takes back from the context what `prompt` does not begin with, and returns how many of its tokens are
-    /// left to be used: all but the last at most, whose logits the answer begins with.
-    fn take_back(&mut self, prompt: &[u32]) -> Result<usize, EngineError> {
-        let mut sequence = self.engine.sequence(SequenceId::FIRST)?;
-        let same = sequence.history().iter().zip(&prompt[..prompt.len() - 1]).take_while(|(a, b)| a == b);
-        let reach = sequence.reach(same.count() as u32);
-        sequence.roll_back(reach)?;
-        Ok(reach as usize)
     }
 }

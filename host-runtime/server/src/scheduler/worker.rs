@@ -15,7 +15,7 @@ use super::news::{Failure, News, SlotView, Update};
 use super::order::Order;
 use super::queue::Job;
 use super::ram_cache::RamCache;
-use super::reuse::{Candidate, choose, common, places};
+use super::reuse::{Candidate, choose, places};
 use super::shared::Scheduler;
 use super::slot::{Happened, Running, Slot};
 use super::task::Asked;
@@ -294,7 +294,7 @@ impl Worker {
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
         idle.filter_map(move |(number, slot)| {
             let sequence = engine.sequence(slot.id).ok()?;
-            let common = common(sequence.history(), prompt).min(prompt.len().saturating_sub(1));
+            let common = sequence.common(prompt);
             // A prompt is shorter than the context.
             let reach = if reuse { sequence.reach(common as u32) as usize } else { 0 };
             // A prompt that was cut short is not all there.
