@@ -2,7 +2,6 @@
 
 use std::sync::OnceLock;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -36,12 +35,7 @@ fn start(losses: Option<u32>) -> TestServer {
         let card = Card::read(&Gguf::open(&Model::Q8_0.path())?)?;
         Ok(Served { card, work: Work::Vectors(embedder(losses)) })
     });
-    let start = Instant::now();
-    while server.get("/health").status != 200 {
-        assert!(start.elapsed() < Duration::from_secs(60), "the model is not loaded");
-        thread::sleep(Duration::from_millis(10));
-    }
-    server
+    server.ready()
 }
 
 /// The server that tests share who do not mind the others.

@@ -119,13 +119,17 @@ impl TestServer {
     /// A server whose model is loaded.
     pub fn start(setup: Setup) -> Self {
         let options = setup.options.clone();
-        let server = Self::start_with(options, move |_| load(&setup));
+        Self::start_with(options, move |_| load(&setup)).ready()
+    }
+
+    /// The server when its model is loaded.
+    pub fn ready(self) -> Self {
         let start = Instant::now();
-        while server.get("/health").status != 200 {
+        while self.get("/health").status != 200 {
             assert!(start.elapsed() < PATIENCE, "the model is not loaded");
             std::thread::sleep(Duration::from_millis(10));
         }
-        server
+        self
     }
 
     /// A server of somebody else at this address, to be asked like any other.
