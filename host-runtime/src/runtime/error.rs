@@ -40,9 +40,9 @@ pub enum EngineError {
     },
     /// The model does not fit the device, over however many sessions.
     #[error(
-        "the model does not fit this device: {sessions} sessions would have to map up to {needed} bytes each, and \
-         can map {limit}; use a smaller context{} or a smaller quantization, see what would fit with hexflash info, \
-         or try it with a number of sessions{}",
+        "the model does not fit this device: {sessions} sessions would have to map up to {needed} bytes \
+         each, and can map {limit}; use a smaller context{} or a smaller quantization, see what would fit \
+         with hexflash info, or try it with a number of sessions{}",
         Setting::Context.in_parentheses(),
         Setting::Sessions.in_parentheses()
     )]

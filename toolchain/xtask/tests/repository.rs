@@ -164,10 +164,10 @@ const NO_NOUNS: &str = r"^((What|Who|Whose|Its|Those|That of|The same|As there)[
 const WITHOUT_NOUNS: &[(&str, usize)] = &[
     ("dsp-runtime/hvx-float/", 23),
     ("dsp-runtime/image/", 25),
-    ("dsp-runtime/", 271),
-    ("host-runtime/cli/", 139),
+    ("dsp-runtime/", 264),
+    ("host-runtime/cli/", 138),
     ("host-runtime/ggml-backend/", 41),
-    ("host-runtime/server/", 95),
+    ("host-runtime/server/", 94),
     ("host-runtime/", 347),
     ("tests/", 149),
     ("toolchain/", 62),

@@ -70,7 +70,8 @@ const CALLED: &[Names] = &[
         library: LIBC,
         since: 21,
         names: "bind connect epoll_create1 epoll_ctl epoll_wait eventfd freeaddrinfo gai_strerror getaddrinfo \
-            getpeername getsockname getsockopt listen poll recv select send setsockopt shutdown socket socketpair",
+            getpeername getsockname getsockopt listen poll recv select send setsockopt shutdown socket \
+            socketpair",
     },
     // Time, errors, and what the system is.
     Names {

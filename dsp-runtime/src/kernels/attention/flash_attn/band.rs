@@ -41,7 +41,7 @@ impl Band {
     /// that it shows.
     ///
     /// # Errors
-    /// Those of the pool.
+    /// Errors of the pool.
     pub fn of(
         pool: &mut dyn Workers,
         vtcm: VtcmPlan,
@@ -172,7 +172,7 @@ impl Kernel for Look {
 mod tests {
     use super::*;
 
-    /// What queries 0.. of a band see.
+    /// Positions that queries 0.. of a band see.
     fn seen(band: Band, queries: usize) -> std::vec::Vec<Range<usize>> {
         (0..queries).map(|t| band.of_query(t)).collect()
     }

@@ -160,7 +160,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// What brings 64 dimensions of a tile's values of F16 that somebody sees: a row to each vector.
+    /// Transfer of 64 dimensions of a tile's values of F16 that somebody sees: a row to each vector.
     ///
     /// The rows are readable: the place is checked as its address is made. If the cache holds the whole
     /// context, the last one is before the span's end, which the registers keep within the context. A KV ring
@@ -183,7 +183,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What brings the group of 64 dimensions of a tile's codes of values, which the strip has whole.
+    /// Transfer of the group of 64 dimensions of a tile's codes of values, which the strip has whole.
     #[inline(always)]
     fn transfer_codes(&self, worker: &Worker<'_>, i: usize, tile: usize, pair: usize) -> Transfer {
         let Pass { of, span, kv_head, batch, .. } = &self.pass;

@@ -55,7 +55,7 @@ impl Layout {
             .find(|layout| layout.plan().fit(workers, bytes).is_ok())
     }
 
-    /// What it takes: the tiles, for all workers, and what each has for itself.
+    /// VTCM that it takes: the tiles, for all workers, and what each has for itself.
     pub(super) const fn plan(self) -> VtcmPlan {
         VtcmPlan { shared: (1 + self.end()) * TILE_BYTES, own: Self::own() }
     }
@@ -160,7 +160,7 @@ impl Places {
         self.base.skip(self.layout.key_tables_at() + at * KEY_TABLES)
     }
 
-    /// What the scores of 32 keys are multiplied with: a vector.
+    /// Vector of factors that the scores of 32 keys are multiplied with.
     #[inline(always)]
     pub(super) const fn key_factors(self, block: usize, key_tile: usize) -> VectorPtr {
         self.base.skip(self.layout.key_factors_at() + block % LONG_SLOTS).vectors().skip(key_tile)
@@ -185,7 +185,7 @@ impl Places {
         self.base.skip(self.layout.value_tables_at() + block % SLOTS * self.layout.columns + column)
     }
 
-    /// What the sums of a column are multiplied with: a vector.
+    /// Vector of factors that the sums of a column are multiplied with.
     #[inline(always)]
     pub(super) const fn value_factors(self, block: usize, column: usize) -> VectorPtr {
         self.base.skip(self.layout.value_factors_at() + block % LONG_SLOTS).vectors().skip(column)
@@ -209,7 +209,7 @@ impl Places {
         self.base.skip(self.layout.weights_at() + self.of_rows(block, row_tile))
     }
 
-    /// What is stored for 32 rows and a column of values of a block.
+    /// Matrix tile with the sums of 32 rows and a column of values of a block.
     #[inline(always)]
     pub(super) const fn sums(self, block: usize, row_tile: usize, column: usize) -> TilePtr {
         let at = (block % SLOTS * self.layout.row_tiles + row_tile) * self.layout.columns + column;
