@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 /// What goes along, from the repository.
 const ALONG: &[&str] = &["models/tiny-hybrid-q8_0.gguf", "docs/devices.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
+/// The header of the C library, which goes to phones and not yet to Linux boards.
+const HEADER: &str = "host-runtime/c-api/include/hexflash.h";
+
 /// Arguments of `cargo xtask dist`.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -40,14 +43,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ));
     }
     let target_dir = built.parent().unwrap_or(&root);
-    let (target, program) = if arguments.android {
-        (android::TARGET, android::hexflash(&arguments.profile)?)
+    let (target, mut files) = if arguments.android {
+        (android::TARGET, android::products(&arguments.profile)?)
     } else {
-        (TARGET, for_linux(&arguments.profile, &root, target_dir)?)
+        (TARGET, vec![for_linux(&arguments.profile, &root, target_dir)?])
     };
+    if arguments.android {
+        files.push(root.join(HEADER));
+    }
     let out = target_dir.join("dist").join(target);
     let along = ALONG.iter().map(|file| root.join(file));
-    for file in [program].into_iter().chain(skels).chain(along) {
+    for file in files.into_iter().chain(skels).chain(along) {
         copy(&file, &out)?;
     }
     println!("{}", out.display());
@@ -106,7 +112,7 @@ mod tests {
     #[test]
     fn what_goes_along_is_there() {
         let root = process::workspace_root().unwrap();
-        assert!(ALONG.iter().all(|file| root.join(file).is_file()));
+        assert!(ALONG.iter().chain([&HEADER]).all(|file| root.join(file).is_file()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The half of the small program that is a library, also a shared one.
+//! The half of the small program that is a library, also a shared one, whose link is checked, too.
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Sender, channel};
@@ -16,6 +16,12 @@ impl Drop for Collected {
 
 thread_local! {
     static COLLECTED: RefCell<Option<Collected>> = const { RefCell::new(None) };
+}
+
+/// The sum of the numbers below `end`, for programs that load the library; `u32::MAX` after a panic.
+#[unsafe(no_mangle)]
+pub extern "C" fn hexflash_small_sum(end: u32) -> u32 {
+    std::panic::catch_unwind(|| sum_by_threads(end)).unwrap_or(u32::MAX)
 }
 
 /// The sum of the numbers below `end`, by a thread for each of four parts: each keeps its sum in a

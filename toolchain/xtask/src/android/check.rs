@@ -1,4 +1,4 @@
-//! The check that Android's loader takes a program, from API 28 on, which reads the file as the loader does:
+//! The check that Android's loader takes a program or a library, from API 28 on, which reads the file as it does:
 //! by segments and dynamic entries. Only the unwinder's frames are looked up by name, before names are
 //! stripped.
 
@@ -9,6 +9,7 @@ use object::elf::{self, DynamicTag, FileHeader64, PF_W, PF_X, ProgramHeader64, P
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Sym};
 use object::{LittleEndian, Object, ObjectSymbol, pod};
 
+use super::form::Form;
 use super::libraries;
 use super::target::API;
 use crate::failure::{Failure, Result};
@@ -49,42 +50,47 @@ const UNWANTED: [(DynamicTag, &str); 7] = [
     (elf::DT_ANDROID_RELR, "has relocations in a form of Android's own (RELR)"),
 ];
 
-/// Checks a program that still has its names.
-pub fn check(file: &Path, linked: Libraries) -> Result<()> {
+/// Checks a file that still has its names.
+pub fn check(file: &Path, form: Form, linked: Libraries) -> Result<()> {
     let data = fs::read(file).map_err(|error| {
         Failure::failed(format!("{} cannot be read ({error})", file.display()), "build it again")
     })?;
-    let flaws = flaws(&data, API, linked);
+    let flaws = flaws(&data, form, API, linked);
     if flaws.is_empty() {
         return Ok(());
     }
     Err(Failure::failed(
-        format!("{} is not what Android starts from API {API} on: {}", file.display(), flaws.join("; ")),
+        format!("{} is not what Android loads from API {API} on: {}", file.display(), flaws.join("; ")),
         "see toolchain/xtask/src/android/",
     ))
 }
 
-/// Flaws of a program for this API level.
-pub fn flaws(data: &[u8], api: u32, linked: Libraries) -> Vec<String> {
+/// Flaws of a file of this form for this API level.
+pub fn flaws(data: &[u8], form: Form, api: u32, linked: Libraries) -> Vec<String> {
     let elf = match ElfFile64::<LittleEndian>::parse(data) {
         Ok(elf) => elf,
         Err(error) => return vec![format!("it is no ELF file for 64 bits ({error})")],
     };
     let mut flaws = Vec::new();
-    if let Err(damage) = (Program { elf, data }).look(api, linked, &mut flaws) {
+    if let Err(damage) = (Loaded { elf, data, form }).look(api, linked, &mut flaws) {
         flaws.push(format!("it is damaged: it has {damage}"));
     }
     flaws
 }
 
-struct Program<'a> {
+struct Loaded<'a> {
     elf: ElfFile64<'a, LittleEndian>,
     data: &'a [u8],
+    form: Form,
 }
 
-impl<'a> Program<'a> {
+impl<'a> Loaded<'a> {
     fn look(&self, api: u32, linked: Libraries, flaws: &mut Vec<String>) -> Read<()> {
         self.look_at_header(flaws);
+        match self.form {
+            Form::Program { .. } => self.look_at_start(flaws),
+            Form::Library { prefix, .. } => self.look_at_shown(prefix, flaws),
+        }
         self.look_at_segments(flaws);
         self.look_at_note(api, flaws);
         self.look_at_frames(flaws);
@@ -119,7 +125,16 @@ impl<'a> Program<'a> {
         if header.e_type(LittleEndian) != elf::ET_DYN {
             flaws.push("it is for a fixed address".to_owned());
         }
-        let entry = header.e_entry(LittleEndian);
+    }
+
+    /// A program names its loader, and where that starts it.
+    fn look_at_start(&self, flaws: &mut Vec<String>) {
+        let loader = self.segment(elf::PT_INTERP).and_then(|it| it.data(LittleEndian, self.data).ok());
+        let loader = loader.unwrap_or_default();
+        if loader.strip_suffix(b"\0") != Some(LOADER) {
+            flaws.push(format!("its loader is `{}`", String::from_utf8_lossy(loader).trim_end_matches('\0')));
+        }
+        let entry = self.elf.elf_header().e_entry(LittleEndian);
         let runs = |segment: &&ProgramHeader64<LittleEndian>| {
             let start = segment.p_vaddr(LittleEndian);
             segment.p_type(LittleEndian) == elf::PT_LOAD
@@ -132,12 +147,23 @@ impl<'a> Program<'a> {
         }
     }
 
-    fn look_at_segments(&self, flaws: &mut Vec<String>) {
-        let loader = self.segment(elf::PT_INTERP).and_then(|it| it.data(LittleEndian, self.data).ok());
-        let loader = loader.unwrap_or_default();
-        if loader.strip_suffix(b"\0") != Some(LOADER) {
-            flaws.push(format!("its loader is `{}`", String::from_utf8_lossy(loader).trim_end_matches('\0')));
+    /// A library shows names of its own alone: others would be taken for those of another library.
+    fn look_at_shown(&self, prefix: &str, flaws: &mut Vec<String>) {
+        if self.segment(elf::PT_INTERP).is_some() {
+            flaws.push("it names a loader, as only programs do".to_owned());
         }
+        let shown = self.elf.dynamic_symbols().filter(|symbol| symbol.is_definition());
+        let mut names: Vec<_> = shown.map(|symbol| symbol.name().unwrap_or_default()).collect();
+        if names.is_empty() {
+            flaws.push("it shows no names".to_owned());
+        }
+        names.retain(|name| !name.starts_with(prefix));
+        if !names.is_empty() {
+            flaws.push(format!("it shows names that do not begin with `{prefix}`: {}", names.join(", ")));
+        }
+    }
+
+    fn look_at_segments(&self, flaws: &mut Vec<String>) {
         for segment in self.segments() {
             let [offset, address, align] = [
                 segment.p_offset(LittleEndian),
@@ -239,10 +265,20 @@ impl<'a> Program<'a> {
         if flags(elf::DT_FLAGS_1) & elf::DF_1_NOW.0 == 0 {
             flaws.push("it is not bound when it starts".to_owned());
         }
-        if flags(elf::DT_FLAGS_1) & elf::DF_1_PIE.0 == 0 {
-            flaws.push("its flags do not say that it is a program for any address".to_owned());
-        }
         let strings = self.at(value(entries, elf::DT_STRTAB).unwrap_or_default())?;
+        match self.form {
+            Form::Program { .. } => {
+                if flags(elf::DT_FLAGS_1) & elf::DF_1_PIE.0 == 0 {
+                    flaws.push("its flags do not say that it is a program for any address".to_owned());
+                }
+            }
+            Form::Library { file, .. } => {
+                let name = value(entries, elf::DT_SONAME).map(|offset| text(strings, offset)).transpose()?;
+                if name != Some(file) {
+                    flaws.push(format!("it is called `{}`, not `{file}`", name.unwrap_or_default()));
+                }
+            }
+        }
         for (_, offset) in entries.iter().filter(|(tag, _)| *tag == elf::DT_NEEDED) {
             let library = text(strings, *offset)?;
             if !libraries::LIBRARIES.contains(&library) {
@@ -285,8 +321,12 @@ impl<'a> Program<'a> {
                 _ => {}
             }
         }
-        if !starts {
-            flaws.push(format!("it does not call {START}, by which programs of Android start"));
+        match self.form {
+            Form::Program { .. } if !starts => {
+                flaws.push(format!("it does not call {START}, by which programs of Android start"));
+            }
+            Form::Library { .. } if starts => flaws.push(format!("it calls {START}, as only programs do")),
+            _ => {}
         }
         Ok(())
     }

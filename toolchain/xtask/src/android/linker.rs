@@ -35,6 +35,9 @@ pub const ALWAYS: &[&str] = &[
     "--error-limit=0",
 ];
 
+/// How the object's name begins that is linked into a library which somebody loads.
+pub const FOR_LIBRARIES: &str = "hexflash-library-";
+
 /// Words for a C compiler that a linker does not know, and need not.
 const FOR_COMPILERS: [&str; 7] =
     ["-nodefaultlibs", "-nostartfiles", "-no-pie", "-fuse-ld=", "--target=", "-m64", "-lunwind"];
@@ -42,16 +45,17 @@ const FOR_COMPILERS: [&str; 7] =
 /// Job that rustc asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Job {
-    /// A program, by these words for the linker.
-    Program(Vec<OsString>),
-    /// A shared library in this file. Nobody loads one: the program has the same code from an archive.
-    Library(PathBuf),
+    /// A program or a library, by these words for the linker.
+    Link(Vec<OsString>),
+    /// A shared library in this file which nobody loads: a dependency is to become one, too, and programs have
+    /// the same code from an archive.
+    Unused(PathBuf),
 }
 
 impl Job {
     /// Reads the words that a C compiler gets.
     fn of(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
-        let (mut arguments, mut is_library) = (Vec::new(), false);
+        let (mut arguments, mut is_library, mut is_loaded) = (Vec::new(), false, false);
         let mut words = words.into_iter();
         let mut out = None;
         while let Some(word) = words.next() {
@@ -62,17 +66,28 @@ impl Job {
                 out = words.next();
             } else if text == "-shared" {
                 is_library = true;
+            } else if Path::new(&word).file_name().is_some_and(is_for_libraries) {
+                is_loaded = true;
+                arguments.push(word);
             } else if !FOR_COMPILERS.iter().any(|known| text.starts_with(known)) {
                 arguments.push(word);
             }
         }
         let out = out?;
+        if is_library && !is_loaded {
+            return Some(Self::Unused(out.into()));
+        }
         if is_library {
-            return Some(Self::Library(out.into()));
+            arguments.push("-shared".into());
         }
         arguments.extend(["-o".into(), out]);
-        Some(Self::Program(arguments))
+        Some(Self::Link(arguments))
     }
+}
+
+/// Whether a file of this name is the object for libraries.
+fn is_for_libraries(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(FOR_LIBRARIES.as_bytes())
 }
 
 /// Whether this process is such a copy.
@@ -89,10 +104,10 @@ pub fn run() -> Result<()> {
         )
     })?;
     let arguments = match job {
-        Job::Library(file) => {
+        Job::Unused(file) => {
             return fs::write(&file, "").map_err(|error| Failure::on_disk("write", &file, &error));
         }
-        Job::Program(arguments) => arguments,
+        Job::Link(arguments) => arguments,
     };
     let copy = env::current_exe().unwrap_or_default();
     let libraries = copy.parent().unwrap_or(Path::new("."));
@@ -103,7 +118,7 @@ pub fn run() -> Result<()> {
     linker.args(ALWAYS).args(arguments).arg("-L").arg(libraries);
     process::run(&mut linker).map_err(|_| {
         Failure::failed(
-            "the linker does not make a program for Android of it",
+            "the linker does not make a file for Android of it",
             "its message above says why; an undefined symbol that Android has since API 28 or earlier belongs \
              into toolchain/xtask/src/android/libraries.rs",
         )
@@ -125,12 +140,20 @@ mod tests {
         let expected = "a.o --as-needed -Bdynamic -ldl --eh-frame-hdr -z noexecstack -L x --gc-sections -pie \
                         -z relro -z now -o out";
         let expected = expected.split(' ').map(OsString::from).collect();
-        assert_eq!(job(words), Some(Job::Program(expected)));
+        assert_eq!(job(words), Some(Job::Link(expected)));
     }
 
     #[test]
-    fn a_shared_library_is_not_linked_whatever_it_takes() {
-        assert_eq!(job("a.o -Wl,-z,now -shared -o liba.so -lno-such"), Some(Job::Library("liba.so".into())));
+    fn a_shared_library_that_nobody_loads_is_not_linked_whatever_it_takes() {
+        assert_eq!(job("a.o -Wl,-z,now -shared -o liba.so -lno-such"), Some(Job::Unused("liba.so".into())));
+    }
+
+    #[test]
+    fn a_shared_library_with_the_object_for_it_is_linked() {
+        let expected = "a.o kit/hexflash-library-1.o -soname liba.so -shared -o liba.so";
+        let expected = expected.split(' ').map(OsString::from).collect();
+        let words = "a.o -shared -o liba.so kit/hexflash-library-1.o -Wl,-soname,liba.so";
+        assert_eq!(job(words), Some(Job::Link(expected)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask android`: programs for arm64 phones, without the NDK or with it.
+//! `cargo xtask android`: the program and the C library for arm64 phones, without the NDK or with it.
 //!
 //! Rust's library is compiled from source, by the compiler of the Hexagon builds. What the NDK would bring is
 //! made here: the start code and the unwinder of `platform/android`, and stand-ins for Android's libraries.
@@ -8,6 +8,7 @@
 //! Nothing of it runs here: there is no loader and no libc of Android to be had.
 
 mod check;
+mod form;
 mod kit;
 mod layout;
 mod libraries;
@@ -27,15 +28,15 @@ use crate::process;
 use crate::setup::{self, Set};
 use crate::toolchain::Toolchain;
 use check::Libraries;
-use kit::Kit;
+use form::Form;
+use kit::{Kit, Objects};
 use target::API;
 pub use target::TARGET;
 
 /// The workspace of the start code, the unwinder and the small program.
 const PLATFORM: &str = "platform/android";
-/// Functions of the unwinder that Rust's library calls, and where the loader starts the program.
-const ENTRIES: [&str; 15] = [
-    "_start",
+/// Functions of the unwinder that Rust's library calls.
+const UNWINDER: [&str; 14] = [
     "_Unwind_Backtrace",
     "_Unwind_DeleteException",
     "_Unwind_FindEnclosingFunction",
@@ -57,73 +58,102 @@ const OBJCOPY: [&str; 2] = ["llvm-objcopy-22", "llvm-objcopy"];
 /// Arguments of `cargo xtask android`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Build and check the whole of `hexflash`, as quick as that is compiled, and not the small program;
-    /// compare its layout with that of a library which the NDK has linked
+    /// Build and check the whole of `hexflash` and its C library, as quick as they are compiled, and not the
+    /// small ones; compare their layouts with that of a library which the NDK has linked
     #[arg(long)]
     whole: bool,
 }
 
 /// The verb.
 ///
-/// The small program takes a minute of one processor, with Rust's library and the unwinder. It has what is
-/// hard to link; `hexflash` itself adds the names that it calls, for five minutes more.
+/// The small program and its library take a minute of one processor, with Rust's library and the unwinder.
+/// They have what is hard to link; `hexflash` itself adds the names that it calls, for five minutes more.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let builder = Builder::new()?;
     if arguments.whole {
         // Names are all that counts, and optimising takes longest.
         let quick =
             ["hexflash-dsp", "hexflash"].map(|name| format!("profile.dev.package.{name}.opt-level=0"));
-        let program = builder.build(&Program { quick: &quick, ..Program::hexflash("dev") })?;
-        println!("{} is what Android starts from API {API} on", program.display());
-        setup::ensure(Set::Downloads)?;
-        return layout::compare(&program);
+        for product in [Product::program("dev"), Product::library("dev")] {
+            let file = builder.build(&Product { quick: &quick, ..product })?;
+            setup::ensure(Set::Downloads)?;
+            layout::compare(&file)?;
+        }
+        return Ok(());
     }
-    let program = builder.build(&SMALL)?;
-    println!("{} is what Android starts from API {API} on", program.display());
-    planted::are_found(&program)?;
+    for product in SMALL {
+        let file = builder.build(&product)?;
+        planted::are_found(&file, product.form)?;
+    }
     builder.see_lost_frames()
 }
 
-/// Builds `hexflash` in a profile, checks it, and strips a copy, whose file it gives.
+/// Builds `hexflash` and its C library in a profile, checks them, and strips copies, whose files it gives.
 ///
-/// In the profile `release` that takes nine minutes of one processor, and gives 18.6 MB. The names would be
-/// 6 MB more, and lines for backtraces 29 MB beyond that.
-pub fn hexflash(profile: &str) -> Result<PathBuf> {
+/// In the profile `release` the program takes nine minutes of one processor, and has 18.6 MB. The names would
+/// be 6 MB more, and lines for backtraces 29 MB beyond that.
+pub fn products(profile: &str) -> Result<Vec<PathBuf>> {
     let builder = Builder::new()?;
-    let program = builder.build(&Program::hexflash(profile))?;
-    let stripped = builder.folder.join("hexflash");
-    process::run(objcopy()?.arg("--strip-all").arg(&program).arg(&stripped))?;
-    println!("{} still has its lines, for crash reports", program.display());
+    let mut stripped = Vec::new();
+    for product in [Product::program(profile), Product::library(profile)] {
+        let file = builder.build(&product)?;
+        let copy = builder.folder.join(product.file());
+        process::run(objcopy()?.arg("--strip-all").arg(&file).arg(&copy))?;
+        println!("{} still has its lines, for crash reports", file.display());
+        stripped.push(copy);
+    }
     Ok(stripped)
 }
 
-/// A program that is built.
-struct Program<'a> {
+/// A program or a library that is built.
+struct Product<'a> {
     /// The folder of its workspace, in the repository.
     workspace: &'a str,
     package: &'a str,
-    name: &'a str,
+    form: Form,
     profile: &'a str,
     /// Settings of the profile that differ.
     quick: &'a [String],
 }
 
-/// The program that has what is hard to link, and takes as little time as that can.
-const SMALL: Program<'_> = Program {
-    workspace: PLATFORM,
-    package: "hexflash-android-small",
-    name: "small",
-    profile: "dev",
-    quick: &[],
-};
+/// The program and the library that have what is hard to link, and take as little time as that can.
+const SMALL: [Product<'_>; 2] = [
+    Product {
+        workspace: PLATFORM,
+        package: "hexflash-android-small",
+        form: Form::Program { name: "small" },
+        profile: "dev",
+        quick: &[],
+    },
+    Product {
+        workspace: PLATFORM,
+        package: "hexflash-android-small",
+        form: Form::Library { file: "libhexflash_android_small.so", prefix: "hexflash_small_" },
+        profile: "dev",
+        quick: &[],
+    },
+];
 
-impl<'a> Program<'a> {
-    fn hexflash(profile: &'a str) -> Self {
-        Self { workspace: ".", package: "hexflash-cli", name: "hexflash", profile, quick: &[] }
+impl<'a> Product<'a> {
+    fn program(profile: &'a str) -> Self {
+        let form = Form::Program { name: "hexflash" };
+        Self { workspace: ".", package: "hexflash-cli", form, profile, quick: &[] }
+    }
+
+    fn library(profile: &'a str) -> Self {
+        let form = Form::Library { file: "libhexflash_c.so", prefix: "hexflash_" };
+        Self { workspace: ".", package: "hexflash-c", form, profile, quick: &[] }
+    }
+
+    fn file(&self) -> &'static str {
+        match self.form {
+            Form::Program { name } => name,
+            Form::Library { file, .. } => file,
+        }
     }
 }
 
-/// Builder of programs: toolchain, kit and folder.
+/// Builder of programs and libraries: toolchain, kit and folder.
 struct Builder {
     toolchain: Toolchain,
     root: PathBuf,
@@ -150,29 +180,32 @@ impl Builder {
         Ok(Self { toolchain, root, folder, kit })
     }
 
-    /// Builds a program, and checks what came out.
-    fn build(&self, program: &Program<'_>) -> Result<PathBuf> {
+    /// Builds a program or a library, and checks what came out.
+    fn build(&self, product: &Product<'_>) -> Result<PathBuf> {
         let mut cargo = cargo(&self.toolchain, &self.folder);
         cargo
-            .current_dir(self.root.join(program.workspace))
-            .args(["rustc", "--locked", "--package", program.package, "--bin", program.name])
-            .args(["--profile", program.profile, "--target", TARGET, "-Zbuild-std=std,panic_unwind"])
+            .current_dir(self.root.join(product.workspace))
+            .args(["rustc", "--locked", "--package", product.package])
+            .args(["--profile", product.profile, "--target", TARGET, "-Zbuild-std=std,panic_unwind"])
             .env("CARGO_ENCODED_RUSTFLAGS", self.kit.rustflags());
-        for setting in program.quick {
+        match product.form {
+            Form::Program { name } => cargo.args(["--bin", name]),
+            Form::Library { .. } => cargo.args(["--lib", "--crate-type", "cdylib"]),
+        };
+        for setting in product.quick {
             cargo.args(["--config", setting]);
         }
-        if let Some(argument) = &self.kit.program {
-            cargo.arg("--").arg(argument);
-        }
+        cargo.arg("--").args(self.kit.arguments(product.form));
         process::run(&mut cargo).map_err(|_| {
             Failure::failed(
-                format!("{} does not build for Android", program.package),
+                format!("{} does not build for Android", product.package),
                 "the message of the compiler or the linker above says why",
             )
         })?;
-        let profile = if program.profile == "dev" { "debug" } else { program.profile };
-        let file = self.folder.join(TARGET).join(profile).join(program.name);
-        check::check(&file, self.kit.libraries)?;
+        let profile = if product.profile == "dev" { "debug" } else { product.profile };
+        let file = self.folder.join(TARGET).join(profile).join(product.file());
+        check::check(&file, product.form, self.kit.libraries)?;
+        println!("{} is what Android loads from API {API} on", file.display());
         Ok(file)
     }
 
@@ -181,7 +214,7 @@ impl Builder {
         if self.kit.libraries == Libraries::OfNdk {
             return Ok(());
         }
-        let object = link_platform(&self.toolchain, &self.folder, &["--gc-sections"])?;
+        let object = link_platform(&self.toolchain, &self.folder, &UNWINDER, &["--gc-sections"])?;
         let found = has_frames(&object);
         remove(&object)?;
         if found? {
@@ -198,34 +231,49 @@ impl Builder {
 
 /// Makes what replaces the NDK. Each file appears as a whole: another process may be linking with it.
 fn own_kit(toolchain: &Toolchain, root: &Path, folder: &Path) -> Result<Kit> {
+    let kit = folder.join("kit");
+    fs::create_dir_all(&kit).map_err(|error| Failure::on_disk("make", &kit, &error))?;
+    let program = platform_object(toolchain, root, folder, "hexflash-program-", &["--features", "start"])?;
+    let library = platform_object(toolchain, root, folder, linker::FOR_LIBRARIES, &[])?;
+    libraries::write(toolchain, &kit)?;
+    let (linker, copy) = (kit.join(linker::NAME), temporary(folder, "copy"));
+    let copied = std::env::current_exe().and_then(|program| fs::copy(program, &copy));
+    copied.map_err(|error| Failure::on_disk("write", &copy, &error))?;
+    rename(&copy, &linker)?;
+    let objects = Some(Objects { program, library });
+    Ok(Kit { linker, always: Vec::new(), objects, libraries: Libraries::StandIns })
+}
+
+/// Builds start code (with that feature) and unwinder, and links them to an object of a name that begins so.
+fn platform_object(
+    toolchain: &Toolchain,
+    root: &Path,
+    folder: &Path,
+    name: &str,
+    features: &[&str],
+) -> Result<PathBuf> {
     let mut platform = cargo(toolchain, folder);
     platform
         .current_dir(root.join(PLATFORM))
         .args(["build", "--locked", "--release", "--package", "hexflash-android"])
+        .args(features)
         .args(["--target", TARGET, "-Zbuild-std=core,panic_abort"]);
     process::run(&mut platform)?;
-    let kit = folder.join("kit");
-    fs::create_dir_all(&kit).map_err(|error| Failure::on_disk("make", &kit, &error))?;
-    let object = link_platform(toolchain, folder, &[])?;
+    let start: &[&str] = if features.is_empty() { &[] } else { &["_start"] };
+    let object = link_platform(toolchain, folder, &[start, &UNWINDER].concat(), &[])?;
     if !has_frames(&object)? {
         return Err(Failure::failed(
             "the unwinder has no frames of its own, so that it could not unwind any panic",
             "see how toolchain/xtask/src/android/mod.rs links it",
         ));
     }
-    libraries::write(toolchain, &kit)?;
-    let (linker, copy) = (kit.join(linker::NAME), temporary(folder, "copy"));
-    let copied = std::env::current_exe().and_then(|program| fs::copy(program, &copy));
-    copied.map_err(|error| Failure::on_disk("write", &copy, &error))?;
-    rename(&copy, &linker)?;
     // Cargo does not look into what is linked: the object's name tells it when to link again.
-    let named = kit.join(format!("{}.o", digest(&object)?));
+    let named = folder.join("kit").join(format!("{name}{}.o", digest(&object)?));
     rename(&object, &named)?;
-    let program = Some(format!("-Clink-arg={}", named.display()));
-    Ok(Kit { linker, always: Vec::new(), program, libraries: Libraries::StandIns })
+    Ok(named)
 }
 
-/// A word that differs where what programs are linked with does.
+/// A word that differs where what files are linked with does.
 fn digest(object: &Path) -> Result<String> {
     let data = fs::read(object).map_err(|error| Failure::on_disk("read", object, &error))?;
     let mut hash = Sha256::new();
@@ -237,23 +285,18 @@ fn digest(object: &Path) -> Result<String> {
     Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Links start code and unwinder to an object that shows nothing else.
+/// Links what was built last of start code and unwinder to an object that shows these entries and no more.
 ///
 /// Without `--gc-sections`: with `-r`, that takes the tables of frames for garbage.
-fn link_platform(toolchain: &Toolchain, folder: &Path, more: &[&str]) -> Result<PathBuf> {
+fn link_platform(toolchain: &Toolchain, folder: &Path, entries: &[&str], more: &[&str]) -> Result<PathBuf> {
     let archive = folder.join(TARGET).join("release/libhexflash_android.a");
     let [whole, object] = ["whole", "platform"].map(|name| temporary(folder, name));
     let mut linker = toolchain.linker()?;
     linker.args(["-m", "aarch64linux", "-r"]).args(more);
-    linker.args(ENTRIES.map(|name| format!("--undefined={name}")));
+    linker.args(entries.iter().map(|name| format!("--undefined={name}")));
     process::run(linker.arg(archive).arg("-o").arg(&whole))?;
     let mut hide = objcopy()?;
-    hide.args([
-        "--wildcard",
-        "--keep-global-symbol=_Unwind_*",
-        "--keep-global-symbol=_start",
-        "--strip-debug",
-    ]);
+    hide.args(entries.iter().map(|name| format!("--keep-global-symbol={name}"))).arg("--strip-debug");
     process::run(hide.arg(&whole).arg(&object))?;
     remove(&whole)?;
     Ok(object)
@@ -318,7 +361,7 @@ mod tests {
         let kit = Kit {
             linker: "/a b/cc".into(),
             always: vec!["-Cx".into()],
-            program: None,
+            objects: None,
             libraries: Libraries::StandIns,
         };
         assert_eq!(kit.rustflags(), "-Clinker=/a b/cc\x1f-Clinker-flavor=gcc\x1f-Cx");
@@ -327,7 +370,16 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_those_that_are_shown() {
-        assert!(ENTRIES.iter().all(|name| *name == "_start" || name.starts_with("_Unwind_")));
+    fn a_library_has_its_name_and_no_start() {
+        let objects = Objects { program: "p.o".into(), library: "l.o".into() };
+        let kit = Kit {
+            linker: "cc".into(),
+            always: Vec::new(),
+            objects: Some(objects),
+            libraries: Libraries::StandIns,
+        };
+        let library = Form::Library { file: "liba.so", prefix: "a_" };
+        assert_eq!(kit.arguments(library), ["-Clink-arg=l.o", "-Clink-arg=-Wl,-soname,liba.so"]);
+        assert_eq!(kit.arguments(Form::Program { name: "a" }), ["-Clink-arg=p.o"]);
     }
 }

@@ -38,7 +38,7 @@ fn find(home: &Path) -> Result<PathBuf> {
 /// Kit for links by this clang. Start code, unwinder and libraries are the kit's.
 pub fn kit(clang: PathBuf) -> Kit {
     let always = ALWAYS.map(str::to_owned).to_vec();
-    Kit { linker: clang, always, program: None, libraries: Libraries::OfNdk }
+    Kit { linker: clang, always, objects: None, libraries: Libraries::OfNdk }
 }
 
 #[cfg(test)]
@@ -61,6 +61,6 @@ mod tests {
         assert!(missing.unwrap_err().to_string().contains("ANDROID_NDK_HOME"));
         assert_eq!(found.unwrap(), clang);
         let kit = kit(clang);
-        assert!(kit.rustflags().contains("max-page-size=16384") && kit.program.is_none());
+        assert!(kit.rustflags().contains("max-page-size=16384") && kit.objects.is_none());
     }
 }

@@ -1,7 +1,8 @@
-//! Whether the check of programs finds what it is for: deviations that are planted in a copy of a good
-//! program, one at a time.
+//! Whether the check of programs and libraries finds what it is for: deviations that are planted in a copy of
+//! a good one, one at a time.
 
 use super::check::{self, Libraries};
+use super::form::Form;
 use super::target::API;
 use crate::failure::{Failure, Result};
 
@@ -9,7 +10,7 @@ use object::elf::{self, DynamicTag, ProgramType};
 use std::fs;
 use std::path::Path;
 
-/// Something that a program must not be.
+/// Something that a program, or a library, must not be.
 struct Deviation {
     what: &'static str,
     /// Words of the flaw that the check must report.
@@ -18,8 +19,8 @@ struct Deviation {
     plant: fn(&mut Changed) -> Option<()>,
 }
 
-/// Every kind of flaw that `check.rs` knows, and the ways to it.
-const DEVIATIONS: &[Deviation] = &[
+/// Every kind of flaw that `check.rs` knows of programs, and the ways to it.
+const OF_PROGRAMS: &[Deviation] = &[
     Deviation { what: "no ELF file", found_as: "no ELF file", plant: |it| it.put(0, b"\x7fELG") },
     Deviation { what: "x86-64", found_as: "not for arm64", plant: |it| it.put(18, &62_u16.to_le_bytes()) },
     Deviation {
@@ -207,34 +208,81 @@ const DEVIATIONS: &[Deviation] = &[
     },
 ];
 
-/// Plants each in a copy of a good program, and sees that the check finds it.
-pub fn are_found(program: &Path) -> Result<()> {
-    let good = fs::read(program).map_err(|error| {
-        Failure::failed(format!("{} cannot be read ({error})", program.display()), "build it again")
+/// The flaws that only libraries can have.
+const OF_LIBRARIES: &[Deviation] = &[
+    Deviation {
+        what: "no name",
+        found_as: "called ``",
+        plant: |it| it.replace(elf::DT_SONAME, elf::DT_DEBUG),
+    },
+    Deviation {
+        what: "another name",
+        found_as: "it is called `libhexfla_",
+        plant: |it| {
+            let at = it.find(b"\0libhexflash_")?;
+            it.put(at + 1, b"libhexfla_")
+        },
+    },
+    Deviation {
+        what: "a name of others",
+        found_as: "do not begin with",
+        plant: |it| {
+            let at = it.find(b"\0hexflash_small_sum\0")?;
+            it.put(at + 1, b"openflash")
+        },
+    },
+    Deviation {
+        what: "a loader",
+        found_as: "names a loader",
+        plant: |it| it.retype(elf::PT_PHDR, elf::PT_INTERP),
+    },
+    Deviation {
+        what: "a start",
+        found_as: "as only programs do",
+        plant: |it| {
+            // A name that the library needs, and no shorter.
+            let at = it.find(b"\0pthread_create\0")?;
+            it.put(at + 1, b"__libc_init\0")
+        },
+    },
+];
+
+/// Plants each in a copy of a good file, and sees that the check finds it.
+pub fn are_found(file: &Path, form: Form) -> Result<()> {
+    let good = fs::read(file).map_err(|error| {
+        Failure::failed(format!("{} cannot be read ({error})", file.display()), "build it again")
     })?;
-    let missed = missed(&good);
+    let missed = missed(&good, form);
     if missed.is_empty() {
-        println!("{} deviations that were planted in it are found", DEVIATIONS.len());
+        println!("{} deviations that were planted in it are found", deviations(form).len());
         return Ok(());
     }
     Err(Failure::failed(
-        format!("{}: planted in it and not found: {}", program.display(), missed.join(", ")),
+        format!("{}: planted in it and not found: {}", file.display(), missed.join(", ")),
         "toolchain/xtask/src/android/check.rs looks for them",
     ))
 }
 
+/// Deviations of a form. What programs and libraries have in common is planted in programs.
+fn deviations(form: Form) -> &'static [Deviation] {
+    match form {
+        Form::Program { .. } => OF_PROGRAMS,
+        Form::Library { .. } => OF_LIBRARIES,
+    }
+}
+
 /// Deviations that the check does not find, or that cannot be planted.
-fn missed(good: &[u8]) -> Vec<&'static str> {
+fn missed(good: &[u8], form: Form) -> Vec<&'static str> {
     let is_missed = |deviation: &&Deviation| {
         let mut copy = Changed(good.to_vec());
         let planted = (deviation.plant)(&mut copy).is_some();
-        let flaws = check::flaws(&copy.0, API, Libraries::StandIns);
+        let flaws = check::flaws(&copy.0, form, API, Libraries::StandIns);
         !planted || !flaws.iter().any(|flaw| flaw.contains(deviation.found_as))
     };
-    DEVIATIONS.iter().filter(is_missed).map(|deviation| deviation.what).collect()
+    deviations(form).iter().filter(is_missed).map(|deviation| deviation.what).collect()
 }
 
-/// A program that is changed: the bytes of an ELF file for 64 bits.
+/// A file that is changed: the bytes of an ELF file for 64 bits.
 struct Changed(Vec<u8>);
 
 impl Changed {
@@ -296,6 +344,7 @@ impl Changed {
 mod tests {
     use super::*;
 
+    const PROGRAM: Form = Form::Program { name: "good" };
     /// Address of `_Unwind_RaiseException`, at which the program starts, too.
     const CODE: u64 = 0x40;
 
@@ -392,17 +441,17 @@ mod tests {
 
     #[test]
     fn a_good_program_has_no_flaw() {
-        assert_eq!(check::flaws(&good(), API, Libraries::StandIns), [""; 0]);
+        assert_eq!(check::flaws(&good(), PROGRAM, API, Libraries::StandIns), [""; 0]);
     }
 
     #[test]
     fn each_deviation_is_found() {
-        assert_eq!(missed(&good()), [""; 0]);
+        assert_eq!(missed(&good(), PROGRAM), [""; 0]);
     }
 
     #[test]
     fn a_name_is_refused_where_the_level_is_older_than_it() {
-        let flaws = check::flaws(&good(), 27, Libraries::StandIns);
+        let flaws = check::flaws(&good(), PROGRAM, 27, Libraries::StandIns);
         assert!(flaws.iter().any(|flaw| flaw == "it needs getrandom, which API 28 brought"), "{flaws:?}");
         assert_eq!(flaws.len(), 2, "the note says 28: {flaws:?}");
     }
@@ -412,21 +461,21 @@ mod tests {
         let mut copy = Changed(good());
         let at = copy.find(b"abort").unwrap();
         copy.put(at, b"qsort").unwrap();
-        assert_eq!(check::flaws(&copy.0, API, Libraries::OfNdk), [""; 0]);
-        assert_eq!(check::flaws(&copy.0, API, Libraries::StandIns).len(), 1);
+        assert_eq!(check::flaws(&copy.0, PROGRAM, API, Libraries::OfNdk), [""; 0]);
+        assert_eq!(check::flaws(&copy.0, PROGRAM, API, Libraries::StandIns).len(), 1);
     }
 
     #[test]
     fn damage_is_a_flaw_and_no_crash() {
         let good = good();
         for end in 0..good.len() {
-            assert!(!check::flaws(&good[..end], API, Libraries::StandIns).is_empty(), "{end} bytes");
+            assert!(!check::flaws(&good[..end], PROGRAM, API, Libraries::StandIns).is_empty(), "{end} bytes");
         }
         for at in 0..good.len() {
             for planted in [0, 0x7f, 0xff] {
                 let mut damaged = good.clone();
                 damaged[at] = planted;
-                check::flaws(&damaged, API, Libraries::StandIns);
+                check::flaws(&damaged, PROGRAM, API, Libraries::StandIns);
             }
         }
     }
