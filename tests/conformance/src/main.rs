@@ -4,6 +4,7 @@
 
 mod compare;
 mod ops;
+mod part;
 mod tokenizers;
 
 use std::ffi::OsString;

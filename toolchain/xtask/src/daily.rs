@@ -29,6 +29,8 @@ const CHECKS: &[fn() -> Command] = &[
     // The step `android` links a small program in a minute of one processor. This one has all names that
     // `hexflash` calls, which change with its dependencies, and takes five.
     || process::xtask(&["android", "--whole"]),
+    // The step `conformance` has a quarter of upstream's largest groups each day, and nothing that takes long.
+    || process::xtask(&["conformance", "--full", "--quiet"]),
     || process::xtask(&["test", "--only", "page", "--only", "deny", "--strict"]),
     || htp_by("callbacks"),
     || htp_by("invoke"),
@@ -69,6 +71,11 @@ fn htp_by(way: &str) -> Command {
     cargo.args(["test", "--workspace", "--test", "htp", "--", "--skip", "skels::"]);
     cargo.env("HEXFLASH_HTP_WAY", way);
     cargo
+}
+
+/// The part `I/N` of a list whose turn is today.
+pub fn part(of: u64) -> String {
+    format!("{}/{of}", day() % of)
 }
 
 /// Days since 1970, in UTC; none where the clock is not set.

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::daily;
 use crate::phone_proven;
 use crate::process;
 use crate::setup::Set;
@@ -112,8 +113,7 @@ pub const STEPS: &[Step] = &[
         command: || {
             let mut command = cargo_test(&EMULATED.map(str::to_owned));
             command.env("HEXFLASH_QEMU_REQUIRED", "1");
-            // Parts of the command line that know no device.
-            command.args(["--", "--skip", "deploy::", "--skip", "hub", "--skip", "serve::"]);
+            command.arg("--").args(NOT_EMULATED.iter().flat_map(|module| ["--skip", module]));
             command
         },
     },
@@ -349,13 +349,13 @@ pub const STEPS: &[Step] = &[
     // The step `oracle-unit` has compiled what the following steps run, so that they need not take turns.
     Step {
         name: "conformance",
-        about: "every kernel against ggml's own result, all cases",
+        about: "every kernel against ggml's own result, a quarter of upstream's largest groups each day",
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
         tier: Tier::Full("compiles llama.cpp, and runs thousands of cases"),
         found: "1: `4628fa7f` cases of the delta rule were refused",
-        command: || process::xtask(&["conformance", "--full", "--quiet"]),
+        command: || process::xtask(&["conformance", "--part", &daily::part(4), "--quiet"]),
     },
     Step {
         name: "conformance-v73",
@@ -405,13 +405,15 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "compare-random",
-        about: "models with random weights in real widths against llama.cpp, 256 tokens each (4,096 by hand)",
+        about: "models with random weights in real widths against llama.cpp, 256 tokens, a third each day",
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
         tier: Tier::Full("compiles llama.cpp"),
         found: "",
-        command: || process::xtask(&["compare-llama", "--random", "--tokens", "256"]),
+        command: || {
+            process::xtask(&["compare-llama", "--random", "--tokens", "256", "--part", &daily::part(3)])
+        },
     },
     Step {
         name: "daily",
@@ -454,6 +456,37 @@ fn cargo_test(targets: &[String]) -> Command {
 const EMULATED: [&str; 8] =
     ["phones", "matrix_unit", "qemu", "device", "phone_products", "htp", "cli", "short"];
 
+/// Modules of `cli` and `htp` without a test of the emulated device: the step `programs` has run them.
+const NOT_EMULATED: [&str; 27] = [
+    "bad_drafts::",
+    "bad_input::",
+    "bad_models::",
+    "bench_draft::",
+    "bench_parallel::",
+    "big_models::",
+    "coherence::",
+    "copies::",
+    "deploy::",
+    "deploy_systems::",
+    "embed::",
+    "failures::",
+    "fit::",
+    "good::",
+    "hub::",
+    "hub_cache::",
+    "library_path::",
+    "limits::",
+    "manual::",
+    "mappings::",
+    "mtp::",
+    "programs::",
+    "recovery::",
+    "rules::",
+    "serve::",
+    "speculation::",
+    "templates::",
+];
+
 /// Cargo for the workspace of `tests/oracle`.
 fn oracle(verb: &str, words: &str) -> Command {
     // Steps start in the root of the checkout.
@@ -489,6 +522,20 @@ mod tests {
         assert!(all.len() > 40, "{all:?}");
         assert_eq!(programs.len(), PROGRAMS.len(), "{programs:?}");
         assert!(EMULATED.iter().all(|name| all.iter().any(|one| one == name)), "{all:?}");
+    }
+
+    #[test]
+    fn modules_that_are_not_run_under_emulation_have_no_emulator() {
+        let root = process::workspace_root().unwrap();
+        let folders =
+            ["host-runtime/cli/tests/cli", "tests/cdsprpc/tests/htp"].map(|folder| root.join(folder));
+        for module in NOT_EMULATED {
+            let file = format!("{}.rs", module.trim_end_matches(':'));
+            let text = folders.iter().find_map(|folder| std::fs::read_to_string(folder.join(&file)).ok());
+            let text = text.unwrap_or_else(|| panic!("{file} is in neither folder"));
+            let words = ["QEMU", "qemu", "emulator_is_missing", "emulated("];
+            assert!(words.iter().all(|word| !text.contains(word)), "{file}");
+        }
     }
 
     #[test]

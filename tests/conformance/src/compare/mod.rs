@@ -29,6 +29,8 @@ use std::process::ExitCode;
 use clap::ArgAction;
 use hexflash::model::CacheType;
 use hexflash_oracle::llama::{FileType, quantize};
+
+use crate::part::Part;
 use measure::Chunk;
 use pair::Pair;
 use table::Row;
@@ -79,6 +81,9 @@ pub struct Arguments {
     /// Update the table of a page, docs/models.md, with what was found
     #[arg(long, value_name = "PAGE")]
     write_table: Option<PathBuf>,
+    /// With --random: only a part of the shapes, I/N, counted from 0
+    #[arg(long, value_name = "I/N", requires = "random", conflicts_with = "write_table")]
+    part: Option<Part>,
     /// With --random: only shapes whose name contains this
     #[arg(long, value_name = "NAME", requires = "random")]
     shape: Option<String>,
@@ -107,7 +112,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             let names: Vec<_> = shapes::SHAPES.iter().map(|s| s.name).collect();
             return Err(format!("there is no such shape; the shapes are: {}", names.join(", ")));
         }
-        for shape in shapes {
+        let part = arguments.part.unwrap_or(Part::first(1));
+        for (_, shape) in (0..).zip(shapes).filter(|(place, _)| part.has(*place)) {
             let path = dir.path().join(format!("{}.gguf", shape.name));
             random::write(&shape.model, &path)?;
             let tokens = random::tokens(&shape.model, arguments.tokens);

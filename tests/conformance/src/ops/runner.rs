@@ -16,6 +16,7 @@ use regex::Regex;
 use super::adapt::{self, Failure, Trial};
 use super::lab::{Dma, Lab, LabDevice, Setting, TOO_LARGE};
 use super::report::{Report, Status};
+use crate::part::Part;
 
 /// Runs conformance cases on a device: each against ggml's own result.
 #[derive(clap::Args, Debug)]
@@ -56,6 +57,9 @@ pub struct Arguments {
     /// All cases; without it, every fourth of upstream's largest groups, and none that takes long
     #[arg(long)]
     full: bool,
+    /// Another part of upstream's largest groups than the first of four: I/N, counted from 0
+    #[arg(long, value_name = "I/N", conflicts_with = "full")]
+    part: Option<Part>,
     /// Only programs whose products the matrix unit takes, of whatever size; cases without one are skipped
     #[arg(long)]
     matrix_unit: bool,
@@ -83,11 +87,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         all.iter().any(|c| c.name == pattern).then(|| format!("^{}$", regex::escape(pattern)))
     };
     let name = arguments.case.as_deref().map(|p| regex(exact(p).as_deref().unwrap_or(p))).transpose()?;
+    let part = arguments.part.unwrap_or(Part::first(4));
     let filtered = op.is_some() || name.is_some();
     let wanted = |c: &Case| {
         op.as_ref().is_none_or(|re| re.is_match(c.op))
             && name.as_ref().is_none_or(|re| re.is_match(&c.name))
-            && (arguments.full || name.is_some() || representative(c))
+            && (arguments.full || name.is_some() || representative(c, part))
     };
     let cases: Vec<Case> = all.into_iter().filter(wanted).collect();
     if arguments.list {
@@ -159,11 +164,11 @@ fn options(arguments: &Arguments) -> DeviceOptions {
     }
 }
 
-/// Whether a case is in the part that runs by default: all of our own, upstream's where there are few, every
-/// fourth of its largest groups; none that takes long.
-fn representative(c: &Case) -> bool {
+/// Whether a case runs without `--full`: all of our own, upstream's where there are few, a part of its largest
+/// groups; none that takes long.
+fn representative(c: &Case, part: Part) -> bool {
     let many = matches!(c.op, "MUL_MAT" | "MUL_MAT_ID" | "FLASH_ATTN_EXT" | "ROPE" | "CPY" | "SET_ROWS");
-    c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || c.seed.is_multiple_of(4))
+    c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || part.has(c.seed))
 }
 
 /// Why a case is skipped that has only other programs than were asked for.
