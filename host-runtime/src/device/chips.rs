@@ -64,7 +64,7 @@ mod tests {
             assert!(KNOWN.iter().skip(i + 1).all(|(other, ..)| !other.starts_with(number)), "{number}");
             assert_eq!(*number, number.to_ascii_uppercase());
         }
-        let page = include_str!("../../../docs/devices.md");
+        let page = include_str!("../../../docs/devices/chips.md");
         for (number, arch, name) in KNOWN {
             let row = |line: &&str| {
                 line.starts_with(&format!("| v{arch:x} |")) && line.contains(number) && line.contains(name)
