@@ -83,7 +83,7 @@ pub fn run() -> Result<()> {
         if let Some(race) = report.races.first() {
             return Err(Failure::failed(
                 format!("{} races, the first: {}", report.races.len(), symbols.describe(race)),
-                "see which wait orders these two; toolchain/qemu/README.md says what counts as one",
+                "see which wait orders these two; toolchain/qemu/races.md says what counts as one",
             ));
         }
         let [scalar, vector, copy, matrix] = report.accesses;
