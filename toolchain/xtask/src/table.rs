@@ -1,4 +1,4 @@
-//! The table of steps in TESTING.md: what each takes, and what it found.
+//! The table of steps in docs/testing/steps.md: what each takes, and what it found.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::process;
 use crate::suite::{Outcome, Report, Step, Tier};
 
 /// The page, and the lines of it between which the table is.
-const PAGE: &str = "TESTING.md";
+const PAGE: &str = "docs/testing/steps.md";
 const BEGIN: &str = "<!-- steps: `cargo xtask test --write-table` writes what follows -->\n";
 const END: &str = "<!-- end of steps -->\n";
 

@@ -28,7 +28,7 @@ pub struct Arguments {
     /// List the steps with their tiers, and run none
     #[arg(long)]
     list: bool,
-    /// Write the seconds of the last runs into TESTING.md, and run nothing
+    /// Write the seconds of the last runs into docs/testing/steps.md, and run nothing
     #[arg(long)]
     write_table: bool,
     /// Steps that run at the same time

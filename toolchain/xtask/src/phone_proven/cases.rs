@@ -1,6 +1,7 @@
 //! The cases that are run, and the differences that are known.
 //!
-//! `cargo xtask phone-proven` holds what it finds against this table; TESTING.md says the same in words.
+//! `cargo xtask phone-proven` holds what it finds against this table; docs/testing/phone-proven.md says the
+//! same in words.
 
 /// Versions of Hexagon that the package has a library for.
 pub const ARCHS: [&str; 4] = ["v73", "v75", "v79", "v81"];

@@ -37,7 +37,8 @@ pub fn check(sessions: &[Session<'_>]) -> Result<()> {
 
 /// Runs the model with one library.
 fn greedy(session: &Session<'_>, program: &Path, model: &Path) -> Result<()> {
-    // With a unit that takes its time, the race in pipelined attention would show (TESTING.md).
+    // With a unit that takes its time, the race in pipelined attention would show: see
+    // docs/testing/phone-proven.md.
     let mut command = session.command(program, Unit::AtOnce);
     command.arg(model).args(["HTP0", &TOKENS.to_string(), PROMPT]).env("PROVEN_SECONDS", SECONDS);
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().map_err(|error| {
