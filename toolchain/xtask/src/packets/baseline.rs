@@ -7,8 +7,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::Outcome;
+use super::cases::Case;
 use super::trend::{Change, Trend};
+use super::{Build, Outcome};
 use crate::failure::{Failure, Result};
 
 /// How far a count may be above what is expected, in percent. Another compiler, or code beside a loop, moves
@@ -64,6 +65,11 @@ impl Baseline {
         self.0.entry(outcome.build.to_string()).or_default().insert(outcome.case.name(), counts);
     }
 
+    /// Expected packets of all threads, if the case is counted in this build.
+    pub fn packets(&self, build: Build, case: &Case) -> Option<u64> {
+        self.0.get(&build.to_string())?.get(&case.name()).map(|&[packets, ..]| packets)
+    }
+
     /// Compares what was counted; with `complete`, expected cases that were not run are missed, too.
     pub fn compare(&self, outcomes: &[Outcome], complete: bool) -> Comparison {
         let (mut trend, mut failures) = (Trend::default(), Vec::new());
@@ -105,8 +111,8 @@ pub(super) struct Comparison {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Counts;
     use super::super::cases::CASES;
-    use super::super::{Build, Counts};
     use super::*;
 
     fn outcome(packets: u64) -> Outcome {

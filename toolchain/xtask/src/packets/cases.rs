@@ -16,10 +16,13 @@ pub(super) struct Case {
     pub parts: &'static [(Case, u64)],
     /// Most packets per unit, in the code of phones.
     pub target: Option<f64>,
+    /// Packets per unit of ggml-hexagon's kernel on v73, which was counted in the same way with clang 22 -O3,
+    /// of the kernel's function alone.
+    pub peer: Option<f64>,
 }
 
 const fn case(op: &'static str, a: u32, b: u32) -> Case {
-    Case { op, dtype: "F32", a, b, tokens: 1, past: 0, threads: 1, parts: &[], target: None }
+    Case { op, dtype: "F32", a, b, tokens: 1, past: 0, threads: 1, parts: &[], target: None, peer: None }
 }
 
 const fn mul_mat(dtype: &'static str, outputs: u32, tokens: u32) -> Case {
@@ -34,6 +37,10 @@ const fn by_hmx(dtype: &'static str, tokens: u32) -> Case {
 impl Case {
     const fn at_most(self, target: f64) -> Self {
         Self { target: Some(target), ..self }
+    }
+
+    const fn beside(self, peer: f64) -> Self {
+        Self { peer: Some(peer), ..self }
     }
 }
 
@@ -183,8 +190,8 @@ const LAYER: u32 = 3584;
 const HEAD: u32 = 248_320;
 
 pub(super) const CASES: &[Case] = &[
-    mul_mat("Q8_0x32", LAYER, 1).at_most(11.7),
-    mul_mat("Q4_0x32", LAYER, 1).at_most(12.0),
+    mul_mat("Q8_0x32", LAYER, 1).at_most(11.7).beside(21.8),
+    mul_mat("Q4_0x32", LAYER, 1).at_most(12.0).beside(27.7),
     mul_mat("Q4_1x32", LAYER, 1).at_most(13.0),
     mul_mat("Q5_0x32", LAYER, 1),
     mul_mat("Q5_1x32", LAYER, 1),
@@ -194,9 +201,9 @@ pub(super) const CASES: &[Case] = &[
     mul_mat("Q3_Kx32", LAYER, 1),
     mul_mat("Q4_Kx32", LAYER, 1).at_most(14.0),
     mul_mat("Q5_Kx32", LAYER, 1).at_most(17.0),
-    mul_mat("Q6_Kx32", LAYER, 1).at_most(20.0),
+    mul_mat("Q6_Kx32", LAYER, 1).at_most(20.0).beside(33.3),
     mul_mat("IQ4_XSx32", LAYER, 1),
-    mul_mat("F16x32", LAYER, 1),
+    mul_mat("F16x32", LAYER, 1).beside(102.7),
     mul_mat("BF16x32", LAYER, 1),
     mul_mat("Q8_0x32", LAYER, 3),
     mul_mat("Q8_0x32", LAYER, 16),
@@ -233,37 +240,37 @@ pub(super) const CASES: &[Case] = &[
     by_hmx("Q6_Kx32", 32),
     by_hmx("Q8_0x32", 512),
     by_hmx("Q4_0x32", 512),
-    Case { past: 5, ..case("GATED_DELTA_NET", 128, 16) }.at_most(2300.0),
-    Case { past: 5, ..case("GATED_DELTA_NET", 64, 16) }.at_most(620.0),
+    Case { past: 5, ..case("GATED_DELTA_NET", 128, 16) }.at_most(2300.0).beside(7274.0),
+    Case { past: 5, ..case("GATED_DELTA_NET", 64, 16) }.at_most(620.0).beside(2490.0),
     // A piece of a prompt: one token after the other, and by chunks, in at most 0.6 of the packets.
     Case { past: 256, tokens: 256, ..case("GATED_DELTA_NET", 128, 16) },
     Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_CHUNKED, 128, 16) }.at_most(1612.0),
     Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_CHUNKED, 64, 16) },
     Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_HMX, 128, 16) }.at_most(800.0),
     Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_HMX, 64, 16) },
-    case("QUANTIZE", 1024, 1).at_most(400.0),
+    case("QUANTIZE", 1024, 1).at_most(400.0).beside(967.0),
     // What an op takes once, shared by sixteen rows.
-    Case { tokens: 16, ..case("QUANTIZE", 1024, 1) }.at_most(400.0),
+    Case { tokens: 16, ..case("QUANTIZE", 1024, 1) }.at_most(400.0).beside(967.0),
     case("QUANTIZE", 3584, 1),
-    case("RMS_NORM", 1024, 0).at_most(100.0),
-    Case { tokens: 16, ..case("RMS_NORM", 1024, 0) }.at_most(100.0),
+    case("RMS_NORM", 1024, 0).at_most(100.0).beside(169.0),
+    Case { tokens: 16, ..case("RMS_NORM", 1024, 0) }.at_most(100.0).beside(169.0),
     case("RMS_NORM", 1024, 1),
-    case("RMS_NORM", 128, 32).at_most(50.0),
-    case("L2_NORM", 128, 16).at_most(45.0),
-    case("GLU", 3584, 1).at_most(0.98),
+    case("RMS_NORM", 128, 32).at_most(50.0).beside(96.0),
+    case("L2_NORM", 128, 16).at_most(45.0).beside(90.0),
+    case("GLU", 3584, 1).at_most(0.98).beside(4207.0 / 3584.0),
     case("GLU", 3584, 2),
     case("GLU", 2880, 3),
-    case("SILU", 6144, 1).at_most(0.82),
+    case("SILU", 6144, 1).at_most(0.82).beside(6559.0 / 6144.0),
     case("SIGMOID", 2048, 1),
-    case("ADD", 2560, 1).at_most(0.235),
+    case("ADD", 2560, 1).at_most(0.235).beside(835.0 / 2560.0),
     case("MUL", 4096, 1),
-    Case { dtype: "Q4_0x32", ..case("GET_ROWS", 1024, 1) }.at_most(1.18),
+    Case { dtype: "Q4_0x32", ..case("GET_ROWS", 1024, 1) }.at_most(1.18).beside(1680.0 / 1024.0),
     Case { dtype: "Q8_0x32", ..case("GET_ROWS", 1024, 1) },
-    Case { past: 5, ..case("ROPE", 64, 8) }.at_most(0.79),
+    Case { past: 5, ..case("ROPE", 64, 8) }.at_most(0.79).beside(761.0 / 512.0),
     Case { past: 5, ..case("ROPE", 128, 8) },
-    Case { past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) }.at_most(859.0),
-    Case { past: 1023, ..case("FLASH_ATTN_EXT", 128, 8) }.at_most(430.0),
-    Case { past: 1023, ..case("FLASH_ATTN_EXT", 64, 8) }.at_most(312.0),
+    Case { past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) }.at_most(859.0).beside(457_949.0 / 256.0),
+    Case { past: 1023, ..case("FLASH_ATTN_EXT", 128, 8) }.at_most(430.0).beside(254_557.0 / 256.0),
+    Case { past: 1023, ..case("FLASH_ATTN_EXT", 64, 8) }.at_most(312.0).beside(204_741.0 / 256.0),
     Case { past: 1023, threads: 4, ..case("FLASH_ATTN_EXT", 256, 8) },
     Case { past: 8191, ..case("FLASH_ATTN_EXT", 256, 8) },
     Case { dtype: "Q8_0_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
@@ -284,11 +291,11 @@ pub(super) const CASES: &[Case] = &[
     Case { tokens: 16, past: 1008, ..case("ATTEND", 64, 8) },
     Case { tokens: 16, past: 1008, ..case(ATTEND_HMX, 64, 8) },
     Case { tokens: 512, ..case(ATTEND_HMX, 256, 8) },
-    Case { past: 5, ..case("SSM_CONV", 6144, 4) },
-    Case { past: 5, ..case("SSM_CONV", 6144, 4 + WITH_SILU) }.at_most(1.302),
-    case("ARGMAX", HEAD, 1).at_most(0.0564),
-    step("Qwen3.5-0.8B", 1024, SMALL).at_most(750_000.0),
-    step("Qwen3.5-4B", 1024, LARGE).at_most(1_700_000.0),
+    Case { past: 5, ..case("SSM_CONV", 6144, 4) }.beside(8957.0 / 6144.0),
+    Case { past: 5, ..case("SSM_CONV", 6144, 4 + WITH_SILU) }.at_most(1.302).beside(15_516.0 / 6144.0),
+    case("ARGMAX", HEAD, 1).at_most(0.0564).beside(15_746.0 / 248_320.0),
+    step("Qwen3.5-0.8B", 1024, SMALL).at_most(750_000.0).beside(1_089_077.0),
+    step("Qwen3.5-4B", 1024, LARGE).at_most(1_700_000.0).beside(2_638_208.0),
     Case { dtype: "Qwen3.5-0.8B", parts: SMALL_PROMPT, ..of_prompt(PROMPT, 0, 0) },
 ];
 

@@ -8,10 +8,12 @@
 //! `toolchain/packets.json` holds the counts that are expected. More than a tenth above one of them fails.
 //! Anything less is a trend: the sums and the cases that changed most, gains too, are printed beside the
 //! table and fail nothing. Who has made a kernel faster or slower, or takes another compiler, writes the file
-//! anew with one `--update`, so that the history says what did it.
+//! anew with one `--update`, so that the history says what did it. The same writes `toolchain/PACKETS.md`,
+//! which has the counts for people.
 
 mod baseline;
 mod cases;
+mod page;
 mod trend;
 
 use std::fmt;
@@ -46,9 +48,12 @@ pub struct Arguments {
     /// Print JSON instead of a table; what changed goes to standard error then
     #[arg(long)]
     json: bool,
-    /// Write what was counted to the file of expected counts, and fail for none of it
+    /// Write what was counted to the file of expected counts and to its page, and fail for none of it
     #[arg(long)]
     update: bool,
+    /// Write the page of the file of expected counts, and count nothing
+    #[arg(long, conflicts_with_all = ["op", "build", "quick", "json", "update"])]
+    page: bool,
 }
 
 /// A build that is counted.
@@ -143,6 +148,11 @@ impl Outcome {
 
 /// The verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let root = process::workspace_root()?;
+    let path = root.join("toolchain/packets.json");
+    if arguments.page {
+        return page::write(&Baseline::read(&path)?, &root);
+    }
     let pattern = Regex::new(arguments.op.as_deref().unwrap_or("")).map_err(|error| {
         Failure::unusable(format!("--op is no regular expression ({error})"), "see --help")
     })?;
@@ -175,8 +185,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     } else {
         table(&outcomes);
     }
-    let root = process::workspace_root()?;
-    let path = root.join("toolchain/packets.json");
     let mut baseline = Baseline::read(&path)?;
     let complete = arguments.op.is_none() && arguments.build.is_none() && !arguments.quick;
     let compared = baseline.compare(&outcomes, complete);
@@ -190,7 +198,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             baseline = Baseline::default();
         }
         outcomes.iter().for_each(|outcome| baseline.set(outcome));
-        return baseline.write(&path);
+        baseline.write(&path)?;
+        return page::write(&baseline, &root);
     }
     if compared.failures.is_empty() {
         return Ok(());
