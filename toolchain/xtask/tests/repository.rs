@@ -1,5 +1,5 @@
-//! What holds in every file of the repository: pages name files that exist, and comments keep to the width of
-//! the code.
+//! What holds in every file of the repository: pages name files and headings that exist, pages are short, and
+//! comments keep to the width of the code.
 //!
 //! The rule for paths in pages (every `.md` file):
 //!
@@ -111,6 +111,13 @@ fn every_path_in_a_page_exists() {
     assert!(missing.is_empty(), "these paths do not exist:\n{}", missing.join("\n"));
 }
 
+/// The name that links give a heading: its words in small letters, joined by hyphens.
+fn anchor(heading: &str) -> String {
+    let words = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = words.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
 #[test]
 fn every_relative_link_in_a_page_leads_somewhere() {
     let link = Regex::new(r"\]\(([^() ]+)\)").unwrap();
@@ -119,19 +126,44 @@ fn every_relative_link_in_a_page_leads_somewhere() {
         let folder = page.parent().unwrap();
         for (line, text) in prose(&read(&page)) {
             for target in link.captures_iter(text).map(|found| found.get(1).unwrap().as_str()) {
-                let file = target.split('#').next().unwrap_or_default();
-                if target.contains("://") || file.is_empty() {
+                if target.contains("://") {
                     continue;
                 }
                 checked += 1;
-                if !root().join(folder).join(file).exists() {
+                let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+                let file = if file.is_empty() { page.clone() } else { folder.join(file) };
+                let exists = root().join(&file).exists();
+                let is_there = |(_, line): (usize, &str)| line.starts_with('#') && anchor(line) == heading;
+                if !exists || !heading.is_empty() && !prose(&read(&file)).any(is_there) {
                     broken.push(format!("{}:{line}: {target}", page.display()));
                 }
             }
         }
     }
-    assert!(checked > 20, "{checked} links");
+    assert!(checked > 200, "{checked} links");
     assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
+}
+
+/// Most bytes of a page that is read from its beginning to its end.
+const PAGE_BYTES: usize = 12 * 1024;
+
+/// Pages in which something is looked up, and which may be longer.
+const REFERENCES: [&str; 3] = ["CHANGELOG.md", "docs/models.md", "toolchain/PACKETS.md"];
+
+#[test]
+fn pages_are_short() {
+    let read_through = |page: &PathBuf| REFERENCES.iter().all(|it| page != Path::new(it));
+    let long: Vec<_> = files("md")
+        .into_iter()
+        .filter(read_through)
+        .map(|page| (read(&page).len(), page))
+        .filter(|(bytes, _)| *bytes > PAGE_BYTES)
+        .collect();
+    assert!(
+        long.is_empty(),
+        "these pages are longer than {PAGE_BYTES} bytes, and should be several: {long:?}"
+    );
+    assert!(REFERENCES.iter().all(|page| root().join(page).exists()));
 }
 
 /// Tables (lines that begin and end with a bar) and lines with an address may be wider, because they cannot
@@ -225,6 +257,7 @@ fn the_rules_tell_paths_from_other_texts() {
     {
         assert!(!is_path(text), "{text}");
     }
+    assert_eq!(anchor("## Products, by `hmx` & HVX_2"), "products-by-hmx--hvx_2");
     let docs = Path::new("docs");
     for path in [
         "tape.md",
