@@ -1,5 +1,5 @@
-//! The parts that programs and libraries for Android take from the NDK: where the loader starts a program, the
-//! note that says which Android it is for, and the functions by which panics are unwound.
+//! The parts that programs and libraries for Android take from the NDK: where the loader starts a program,
+//! the note that says which Android it is for, and the functions by which panics are unwound.
 //!
 //! `cargo xtask` links this crate to an object that shows `_Unwind_*` alone, and `_start` where it is for
 //! programs. Its copy of `core` must not meet theirs.

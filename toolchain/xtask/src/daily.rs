@@ -29,7 +29,7 @@ const CHECKS: &[fn() -> Command] = &[
     // The step `android` links a small program in a minute of one processor. This one has all names that
     // `hexflash` calls, which change with its dependencies, and takes five.
     || process::xtask(&["android", "--whole"]),
-    // The step `conformance` has a quarter of upstream's largest groups each day, and nothing that takes long.
+    // The step `conformance` has a quarter of upstream's largest groups each day, and none that takes long.
     || process::xtask(&["conformance", "--full", "--quiet"]),
     || process::xtask(&["test", "--only", "page", "--only", "deny", "--strict"]),
     || htp_by("callbacks"),

@@ -164,8 +164,8 @@ fn options(arguments: &Arguments) -> DeviceOptions {
     }
 }
 
-/// Whether a case runs without `--full`: all of our own, upstream's where there are few, a part of its largest
-/// groups; none that takes long.
+/// Whether a case runs without `--full`: all of our own, upstream's where there are few, a part of its
+/// largest groups; none that takes long.
 fn representative(c: &Case, part: Part) -> bool {
     let many = matches!(c.op, "MUL_MAT" | "MUL_MAT_ID" | "FLASH_ATTN_EXT" | "ROPE" | "CPY" | "SET_ROWS");
     c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || part.has(c.seed))

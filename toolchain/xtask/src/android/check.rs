@@ -1,6 +1,6 @@
-//! The check that Android's loader takes a program or a library, from API 28 on, which reads the file as it does:
-//! by segments and dynamic entries. Only the unwinder's frames are looked up by name, before names are
-//! stripped.
+//! The check that Android's loader takes a program or a library, from API 28 on. It reads the file as the
+//! loader does: by segments and dynamic entries. Only the unwinder's frames, and the names that a library
+//! shows, are looked up by sections, before they are stripped.
 
 use std::fs;
 use std::path::Path;

@@ -16,7 +16,7 @@ pub struct Kit {
     pub libraries: Libraries,
 }
 
-/// What is linked into each file besides its own code.
+/// Objects that are linked into each file, besides its own code.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Objects {
     /// Start code, unwinder and note.

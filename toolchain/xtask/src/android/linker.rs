@@ -47,8 +47,8 @@ const FOR_COMPILERS: [&str; 7] =
 enum Job {
     /// A program or a library, by these words for the linker.
     Link(Vec<OsString>),
-    /// A shared library in this file which nobody loads: a dependency is to become one, too, and programs have
-    /// the same code from an archive.
+    /// A shared library in this file which nobody loads: a dependency is to become one, too, and programs
+    /// have the same code from an archive.
     Unused(PathBuf),
 }
 
