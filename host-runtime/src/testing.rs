@@ -2,7 +2,7 @@
 //!
 //! This is no part of the library's interface. It changes whenever the tests need something else.
 
-use crate::device::{Device, DeviceError, inproc};
+use crate::device::{Client, Device, DeviceError, Link};
 use crate::engine::Engine;
 use crate::model::Region;
 
@@ -15,21 +15,7 @@ pub trait Target: Device {
     fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError>;
 }
 
-impl Target for inproc::Inproc {
-    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
-        Self::submit_bytes(self, request)
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Target for crate::device::qemu::Qemu {
-    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
-        Self::submit_bytes(self, request)
-    }
-}
-
-#[cfg(unix)]
-impl Target for crate::device::htp::Htp {
+impl<L: Link> Target for Client<L> {
     fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         Self::submit_bytes(self, request)
     }

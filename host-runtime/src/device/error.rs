@@ -12,10 +12,12 @@ use crate::setting::Setting;
 #[non_exhaustive]
 pub enum DeviceError {
     /// No such device.
-    #[error("unknown device \"{name}\": this build has {}; choose one{}", known(), Setting::Device.with())]
+    #[error("unknown device \"{name}\": this build has {known}; choose one{}", Setting::Device.with())]
     Unknown {
         /// The value that was asked for.
         name: String,
+        /// The names that there are.
+        known: String,
     },
     /// The device is not available on this machine as it is.
     #[error("device {device}: {reason}; {remedy}")]
@@ -58,11 +60,11 @@ pub enum DeviceError {
     /// This machine has no Hexagon that hexflash could use.
     #[cfg(unix)]
     #[error(transparent)]
-    NoHardware(super::htp::error::HtpError),
+    NoHardware(super::fastrpc::error::HtpError),
     /// A call of FastRPC failed, or the process on the DSP did.
     #[cfg(unix)]
     #[error(transparent)]
-    Htp(super::htp::error::HtpError),
+    Htp(super::fastrpc::error::HtpError),
     /// A setting is out of range.
     #[error("{}{} must be {allowed}, not {found}", setting.words(), setting.in_parentheses())]
     Setting {
@@ -192,11 +194,6 @@ impl DeviceError {
             _ => false,
         }
     }
-}
-
-fn known() -> String {
-    let names: Vec<_> = super::DEVICES.iter().map(|(name, _)| *name).collect();
-    names.join(", ")
 }
 
 /// What a user can do about a fault, where there is something.

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hexflash_abi::message::{Map, MapFlags, MatrixUnit, Message, Response, Unmap};
+use hexflash_abi::Fd;
+use hexflash_abi::message::{MapFlags, MatrixUnit, Response};
 use hexflash_abi::queue::{QueueLayout, QueueMemory, Reader, Writer};
-use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
@@ -16,17 +16,16 @@ use hexflash_dsp::pool::MAX_WORKERS;
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::serve::host::{SessionError, Workers, run_session};
 use hexflash_dsp::vtcm::Vtcm;
-use zerocopy::IntoBytes;
 
+use super::client::Client;
+use super::link::{Link, Offer};
 use super::memory::Pages;
-use super::sessions::{DeviceSession, not_mapped};
-use super::slots::BufferIds;
-use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
-    handshake, queue_ends,
-};
+use super::queue_ends;
+use super::{CostUnit, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source};
 use crate::setting::Setting;
 
+/// The device in one line.
+pub(super) const ABOUT: &str = "the DSP runtime on this machine's own processor, in this process";
 /// Default VTCM: what v73 to v81 have.
 pub(super) const VTCM_BYTES: usize = 8 << 20;
 /// Bytes for loaded programs: a 64-layer model needs about a megabyte.
@@ -75,8 +74,10 @@ struct Shared {
 }
 
 /// The in-process device.
-pub struct Inproc {
-    info: DeviceInfo,
+pub type Inproc = Client<InprocLink>;
+
+/// The link to a session in this process.
+pub struct InprocLink {
     settings: Settings,
     running: Running,
     /// Whether kernels leave a core free, on which the host can wait without sleeping.
@@ -84,8 +85,6 @@ pub struct Inproc {
     /// Number of coming waits in which the host sleeps although a core is free, because another program
     /// wanted that core.
     sleepy_waits: u32,
-    buffers: BufferIds<SharedMemory>,
-    next_seq: u64,
     next_fd: i32,
 }
 
@@ -123,31 +122,20 @@ impl Settings {
 }
 
 impl Inproc {
-    /// Starts a session.
-    ///
-    /// # Errors
-    /// A setting out of range, or no memory or threads.
-    pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
-        let settings = Settings::from_options(options)?;
-        if let Some(vectors) = Isa::left_out() {
-            tracing::warn!(
-                "this processor has {vectors}, which hexflash was compiled without: HEXFLASH_VECTORS=all cargo \
-                 build --release makes a program for all processors"
-            );
-        }
-        let mut device = Self::with_settings(settings)?;
-        device.core_free = settings.threads < processors();
-        Ok(device)
-    }
-
     /// Starts a session with exactly these settings.
     ///
     /// # Errors
     /// No memory or threads.
     pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
+        Self::greeted(InprocLink::start_session(settings)?)
+    }
+}
+
+impl InprocLink {
+    fn start_session(settings: Settings) -> Result<(Self, DeviceInfo), DeviceError> {
         let info = DeviceInfo {
             name: "inproc".to_owned(),
-            description: format!("{}, vectors: {}", super::describe("inproc"), settings.isa.name()),
+            description: format!("{}, vectors: {}", ABOUT, settings.isa.name()),
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
             sessions: 1,
@@ -156,17 +144,28 @@ impl Inproc {
             cost_unit: CostUnit::Nanoseconds,
         };
         let running = Running::start(settings)?;
-        let buffers = BufferIds::new();
-        let (core_free, sleepy_waits) = (false, 0);
-        let mut device =
-            Self { info, settings, running, core_free, sleepy_waits, buffers, next_seq: 0, next_fd: 0 };
-        let ping = handshake(&mut device, START)?;
-        device.info.learn(&ping);
-        Ok(device)
+        Ok((Self { settings, running, core_free: false, sleepy_waits: 0, next_fd: 0 }, info))
+    }
+}
+
+impl Link for InprocLink {
+    type Memory = SharedMemory;
+    type Mapping = SharedMemory;
+
+    fn open(options: &DeviceOptions, _number: usize) -> Result<(Self, DeviceInfo), DeviceError> {
+        let settings = Settings::from_options(options)?;
+        if let Some(vectors) = Isa::left_out() {
+            tracing::warn!(
+                "this processor has {vectors}, which hexflash was compiled without: HEXFLASH_VECTORS=all cargo \
+                 build --release makes a program for all processors"
+            );
+        }
+        let (mut link, info) = Self::start_session(settings)?;
+        link.core_free = settings.threads < processors();
+        Ok((link, info))
     }
 
-    /// Sends bytes, which need not be a request: tests see what comes of that.
-    pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+    fn send(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         let running = &mut self.running;
         if queue_ends::send(&mut running.requests, request)? {
             running.shared.platform.futex_wake(running.requests.doorbell());
@@ -174,77 +173,7 @@ impl Inproc {
         Ok(())
     }
 
-    fn map(&mut self, memory: SharedMemory) -> Result<Buffer, DeviceError> {
-        let (id, fd) = (self.buffers.free()?, Fd(self.next_fd));
-        self.next_fd += 1;
-        let size = memory.len() as u64;
-        // SAFETY: (1) `Memory` promises address and validity while the handle in `buffers` lives, which is
-        // until `free` has unmapped it or the session has ended; (2) `Memory` excludes references.
-        unsafe { self.running.shared.platform.share(fd, memory.memory().base(), size) };
-        let flags = if memory.memory().writable() { MapFlags::empty() } else { MapFlags::READ_ONLY };
-        let map = Map { buffer: id, fd, size, flags: flags.bits(), reserved: 0 };
-        (self as &mut dyn Device).call(&Message::Map(map), START)?;
-        self.buffers.take(id, memory.clone());
-        // The session keeps its own mapping; the name is not needed again.
-        self.running.shared.platform.revoke(fd);
-        Ok(Buffer { id, memory })
-    }
-}
-
-impl DeviceSession for Inproc {
-    fn open_session(options: &DeviceOptions, _number: usize) -> Result<Self, DeviceError> {
-        Self::open(options)
-    }
-
-    fn share(&mut self, of: &Self, id: BufferId) -> Result<(), DeviceError> {
-        let memory = of.buffers.get(id).cloned().ok_or_else(|| not_mapped(id))?;
-        self.map(memory).map(drop)
-    }
-
-    fn reserve(&mut self) -> Result<(), DeviceError> {
-        self.buffers.reserve()
-    }
-
-    fn release(&mut self, id: BufferId) {
-        self.buffers.give_back(id);
-    }
-}
-
-impl Device for Inproc {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
-        let pages = usize::try_from(bytes).map_err(std::io::Error::other).and_then(Pages::zeroed);
-        let pages = pages.map_err(|source| DeviceError::Memory { bytes, source })?;
-        self.map(SharedMemory::new(Arc::new(pages)))
-    }
-
-    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
-        let memory = source.in_memory().map_err(|io| DeviceError::of_weights(source.bytes(), io))?;
-        self.map(SharedMemory::new(memory))
-    }
-
-    fn map_again(&mut self, memory: &SharedMemory) -> Result<Buffer, DeviceError> {
-        self.map(memory.clone())
-    }
-
-    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
-        let unmap = Message::Unmap(Unmap { buffer: buffer.id });
-        (self as &mut dyn Device).call(&unmap, START)?;
-        self.buffers.give_back(buffer.id);
-        Ok(())
-    }
-
-    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
-        let seq = Seq(self.next_seq);
-        self.submit_bytes(message.encode(seq).as_bytes())?;
-        self.next_seq += 1;
-        Ok(seq)
-    }
-
-    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+    fn receive(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
         let mut deadline = None;
         let mut turns = 0;
         let mut yields = if self.core_free && self.sleepy_waits == 0 { YIELDS } else { 0 };
@@ -291,20 +220,60 @@ impl Device for Inproc {
         }
     }
 
-    fn reset(&mut self) -> Result<(), DeviceError> {
+    fn zeroed(&mut self, bytes: u64) -> Result<SharedMemory, DeviceError> {
+        let pages = usize::try_from(bytes).map_err(std::io::Error::other).and_then(Pages::zeroed);
+        let pages = pages.map_err(|source| DeviceError::Memory { bytes, source })?;
+        Ok(SharedMemory::new(Arc::new(pages)))
+    }
+
+    fn holding(&mut self, source: Arc<dyn Source>) -> Result<SharedMemory, DeviceError> {
+        let memory = source.in_memory().map_err(|io| DeviceError::of_weights(source.bytes(), io))?;
+        Ok(SharedMemory::new(memory))
+    }
+
+    fn recognise(&self, memory: &SharedMemory) -> Result<SharedMemory, DeviceError> {
+        Ok(memory.clone())
+    }
+
+    fn handle(memory: &SharedMemory) -> SharedMemory {
+        memory.clone()
+    }
+
+    fn offer(&mut self, memory: SharedMemory) -> Result<Offer<SharedMemory>, DeviceError> {
+        let name = Fd(self.next_fd);
+        self.next_fd += 1;
+        let bytes = memory.len() as u64;
+        // SAFETY: (1) `Memory` promises address and validity while the handle in the offer lives, which the
+        // client keeps until the session has unmapped it or has ended; (2) `Memory` excludes references.
+        unsafe { self.running.shared.platform.share(name, memory.memory().base(), bytes) };
+        let flags = if memory.memory().writable() { MapFlags::empty() } else { MapFlags::READ_ONLY };
+        Ok(Offer { name, bytes, flags, mapping: memory })
+    }
+
+    fn answered(&mut self, name: Fd) {
+        // The session keeps its own mapping; the name is not needed again.
+        self.running.shared.platform.revoke(name);
+    }
+
+    fn memory(mapping: &SharedMemory) -> SharedMemory {
+        mapping.clone()
+    }
+
+    fn stop(&mut self) {
         self.running.stop();
-        self.buffers.clear();
+    }
+
+    fn start(&mut self) -> Result<(), DeviceError> {
         self.running = Running::start(self.settings)?;
-        self.next_seq = 0;
-        handshake(self, START)?;
         Ok(())
     }
-}
 
-impl Drop for Inproc {
-    fn drop(&mut self) {
-        // Before the buffers that its kernels use are dropped.
-        self.running.stop();
+    fn quick(&self) -> Duration {
+        START
+    }
+
+    fn copies_imports(&self) -> bool {
+        false
     }
 }
 

@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use super::{DeviceError, DeviceOptions};
-
 /// What a session, which is a process on the DSP, can map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SessionLimits {
@@ -70,35 +68,6 @@ impl Chip {
     pub fn plain_skel(self) -> String {
         format!("libhexflash_skel_{}_plain.so", self.name)
     }
-}
-
-/// The version of the DSP that device `htp` runs on, as the vendor's library gives it: 0x73. No session is
-/// opened.
-///
-/// # Errors
-/// There is no such library, or the version cannot be asked for.
-#[cfg(unix)]
-pub fn htp_version(options: &DeviceOptions) -> Result<u32, DeviceError> {
-    super::htp::arch(options)
-}
-
-/// What each session of a device can map: as the options say, else as its version can; `None` where
-/// memory of this machine is all that limits it.
-///
-/// # Errors
-/// The version cannot be asked for.
-pub fn session_limits(device: &str, options: &DeviceOptions) -> Result<Option<SessionLimits>, DeviceError> {
-    let known = match device {
-        #[cfg(unix)]
-        "htp" => Some(Chip::for_arch(super::htp::arch(options)?).limits),
-        _ => None,
-    };
-    Ok(match options.session_bytes {
-        None => known,
-        Some(total) => {
-            Some(SessionLimits { total, mapping: known.map_or(total, |known| known.mapping.min(total)) })
-        }
-    })
 }
 
 #[cfg(test)]

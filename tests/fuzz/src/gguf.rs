@@ -89,8 +89,8 @@ impl Device for Limited {
     }
 
     fn allocate(&mut self, bytes: u64) -> std::result::Result<Buffer, DeviceError> {
-        self.left =
-            self.left.checked_sub(bytes).ok_or(DeviceError::Unknown { name: "one with room".into() })?;
+        let none = || DeviceError::Memory { bytes, source: std::io::ErrorKind::OutOfMemory.into() };
+        self.left = self.left.checked_sub(bytes).ok_or_else(none)?;
         self.inner.allocate(bytes)
     }
 

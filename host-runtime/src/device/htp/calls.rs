@@ -13,9 +13,9 @@ use hexflash_abi::queue::MAX_MESSAGE;
 
 use super::aee::AeeCode;
 use super::error::{Call, HtpError};
+use super::failure::TransportFailure;
 use super::ffi::RemoteArg;
 use super::library::Library;
-use super::transport::TransportFailure;
 
 /// Method 5 with one buffer in and one out.
 const RUN: u32 = 5 << 24 | 1 << 16 | 1 << 8;

@@ -15,7 +15,7 @@ use super::ffi::{CACHED, HEAP_SYSTEM, MAP_FD_DELAYED};
 use super::library::Library;
 
 /// A piece of shared memory.
-pub(super) struct RpcMemory {
+pub struct RpcMemory {
     vendor: Arc<Library>,
     base: NonNull<u8>,
     /// Bytes that users asked for, and that were allocated.
@@ -88,7 +88,7 @@ unsafe impl Memory for RpcMemory {
 }
 
 /// Shared memory that the DSP may map, until it is dropped.
-pub(super) struct Mapped {
+pub struct Mapped {
     memory: Arc<RpcMemory>,
     domain: c_int,
     flags: MapFlags,

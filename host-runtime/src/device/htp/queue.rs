@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::aee::AeeCode;
 use super::error::{Call, HtpError, check};
+use super::failure::TransportFailure;
 use super::ffi::{MAX_QUEUE_BUFFERS, QueueBuffer, RawQueue};
 use super::library::Library;
-use super::transport::TransportFailure;
 
 /// Bytes of the two rings: dozens of messages with their buffers.
 const REQUESTS: u32 = 16 << 10;

@@ -13,8 +13,10 @@ use hexflash_abi::{ABI_VERSION, LAYOUT_HASH};
 use zerocopy::IntoBytes;
 
 use super::super::limits::{CHIPS, Chip};
+use super::super::options::TransportChoice;
 use super::aee::AeeCode;
 use super::calls::Calls;
+use super::control::control;
 use super::error::{Call, HtpError, check};
 use super::ffi::{
     self, ARCH_VERSION, CDSP, CDSP_NAME, CONTROL_LATENCY, Capability, EffectiveDomain, GET_DSP_INFO, GetUri,
@@ -23,7 +25,7 @@ use super::ffi::{
 use super::forms::{How, Refusal};
 use super::library::Library;
 use super::queue::Queue;
-use super::transport::{Transport, TransportChoice};
+use super::transport::Transport;
 use super::watch::Watch;
 use crate::selftest::{Table, forms};
 
@@ -51,13 +53,6 @@ pub(super) struct SessionRequest {
     pub poll: Duration,
     /// What the DSP was found not to execute, so that it gets the plain library.
     pub refused: Option<Refusal>,
-}
-
-/// Calls `remote_session_control`.
-pub(super) fn control<T>(library: &Library, request: u32, data: &mut T) -> c_int {
-    let bytes = size_of::<T>() as u32;
-    // SAFETY: the struct of this request, per the callers here; its addresses live through the call.
-    unsafe { (library.functions().remote_session_control)(request, (&raw mut *data).cast(), bytes) }
 }
 
 /// Asks what the DSP has; the library's code where it does not say.

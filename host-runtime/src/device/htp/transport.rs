@@ -4,29 +4,8 @@ use std::time::Duration;
 
 use super::calls::Calls;
 use super::error::HtpError;
+use super::failure::TransportFailure;
 use super::queue::Queue;
-
-/// The way of messages between host and DSP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TransportChoice {
-    /// The queue; calls where no queue can be made, or the DSP stays silent on it.
-    #[default]
-    Auto,
-    /// `dspqueue`: about 60 us there and back.
-    Queue,
-    /// A call of FastRPC's for each message, about 300 us: for systems whose DSP sees no packets, as with the
-    /// driver of mainline Linux (qualcomm/fastrpc#377).
-    Calls,
-}
-
-/// The reason why a message was not sent or received.
-#[derive(Debug)]
-pub(super) enum TransportFailure {
-    /// No room for a message, or none that came in time.
-    NotYet,
-    /// The way is of no use any more.
-    Lost(HtpError),
-}
 
 /// A session's way to the DSP.
 pub(super) enum Transport {

@@ -6,10 +6,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use super::control::control;
 use super::error::{Call, HtpError, check};
 use super::ffi::{NotifyRegister, session};
 use super::library::Library;
-use super::session::control;
 
 /// What has become of a session's process.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use hexflash_abi::guest::FILE_ALIGN;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -19,8 +20,17 @@ fn create(bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
+/// A file of either kind, kept open.
+#[derive(Clone)]
+pub enum Backing {
+    /// Memory of both sides.
+    Shared(Arc<SharedFile>),
+    /// Weights.
+    Sealed(Arc<SealedFile>),
+}
+
 /// Memory that the emulator maps as a file. It is gone when both sides have dropped it, however they ended.
-pub(super) struct SharedFile {
+pub struct SharedFile {
     base: NonNull<u8>,
     map: memmap2::MmapMut,
     bytes: usize,
@@ -71,7 +81,7 @@ unsafe impl Memory for SharedFile {
 }
 
 /// A copy of weights that the emulator can read and that cannot be written.
-pub(super) struct SealedFile {
+pub struct SealedFile {
     /// Private: no part of it is touched unless the host looks at its weights.
     map: memmap2::Mmap,
     bytes: usize,

@@ -18,26 +18,26 @@ use std::time::{Duration, Instant};
 
 use hexflash_abi::forms::{Given, Operands};
 use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
-use hexflash_abi::message::{Map, MapFlags, MatrixUnit, Message, Response, Unmap};
+use hexflash_abi::message::{MapFlags, MatrixUnit, Response};
 use hexflash_abi::queue::{QueueMemory, Reader, Writer};
-use hexflash_abi::{BufferId, Fd, ProgramId, Seq};
+use hexflash_abi::{Fd, ProgramId};
 use hexflash_dsp::dma::DmaMode;
 use rustix::thread::futex;
-use zerocopy::IntoBytes;
 
 use self::executables::Executables;
-use self::file::{SealedFile, SharedFile};
+use self::file::{Backing, SealedFile, SharedFile};
 use self::process::Process;
 use self::trace::Ops;
 pub use self::trace::Tracer;
-use super::sessions::{DeviceSession, not_mapped};
-use super::slots::BufferIds;
-use super::{
-    Arch, Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
-    handshake, inproc, queue_ends,
-};
+use super::client::Client;
+use super::inproc;
+use super::link::{Link, Offer};
+use super::queue_ends;
+use super::{Arch, CostUnit, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source};
 use crate::record::Site;
 
+/// The device in one line.
+pub(super) const ABOUT: &str = "the DSP runtime as Hexagon machine code, under qemu-hexagon";
 /// Bytes for loaded programs, as on `inproc`.
 const ARENA_BYTES: u32 = 8 << 20;
 const REQUEST_BYTES: u32 = 4096;
@@ -105,11 +105,6 @@ impl Settings {
     }
 }
 
-/// How long the emulator may take to start, or to map a buffer.
-fn start_patience() -> Duration {
-    if std::env::var_os(DEBUGGER).is_some() { DEBUGGED } else { START }
-}
-
 /// A running image. Fields are dropped in this order: the queue's memory goes last.
 struct Running {
     process: Process,
@@ -118,21 +113,14 @@ struct Running {
     shared: SharedFile,
 }
 
-/// What keeps a mapped buffer's file open.
-#[derive(Clone)]
-enum Backing {
-    Shared(Arc<SharedFile>),
-    Sealed(Arc<SealedFile>),
-}
-
 /// The emulated device.
-pub struct Qemu {
-    info: DeviceInfo,
+pub type Qemu = Client<QemuLink>;
+
+/// The link to an emulator.
+pub struct QemuLink {
     settings: Settings,
     programs: Executables,
     running: Running,
-    buffers: BufferIds<Backing>,
-    next_seq: u64,
     ops: Ops,
 }
 
@@ -160,19 +148,22 @@ pub fn check() -> Result<(), DeviceError> {
 }
 
 impl Qemu {
-    /// Starts a session.
-    ///
-    /// # Errors
-    /// A setting out of range, no emulator or image, or one that does not start.
-    pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
-        Self::with_settings(Settings::from_options(options)?)
-    }
-
     /// Starts a session with exactly these settings.
     ///
     /// # Errors
     /// No emulator or image, or one that does not start.
     pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
+        Self::greeted(QemuLink::start_session(settings)?)
+    }
+
+    /// The emulator's process id.
+    pub fn process_id(&self) -> u32 {
+        self.link().running.process.id()
+    }
+}
+
+impl QemuLink {
+    fn start_session(settings: Settings) -> Result<(Self, DeviceInfo), DeviceError> {
         let programs = Executables::find(settings.arch)?;
         if settings.dma == DmaMode::Engine && !programs.arch.has_engines() {
             return Err(DeviceError::Unavailable {
@@ -183,7 +174,7 @@ impl Qemu {
         }
         let info = DeviceInfo {
             name: "qemu".to_owned(),
-            description: format!("{}, {}", super::describe("qemu"), programs.arch),
+            description: format!("{}, {}", ABOUT, programs.arch),
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
             sessions: 1,
@@ -192,28 +183,7 @@ impl Qemu {
             cost_unit: CostUnit::Packets,
         };
         let running = Running::start(settings, &programs)?;
-        let (buffers, ops) = (BufferIds::new(), Ops::default());
-        let mut device = Self { info, settings, programs, running, buffers, next_seq: 0, ops };
-        let ping = handshake(&mut device, start_patience())?;
-        device.info.learn(&ping);
-        Ok(device)
-    }
-
-    /// The emulator's process id.
-    pub fn process_id(&self) -> u32 {
-        self.running.process.id()
-    }
-
-    /// Sends bytes, which need not be a request: tests see what comes of that.
-    pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
-        if let Some(reason) = self.end() {
-            return Err(DeviceError::Lost { reason });
-        }
-        let running = &mut self.running;
-        if queue_ends::send(&mut running.requests, request)? {
-            ring(running.requests.doorbell());
-        }
-        Ok(())
+        Ok((Self { settings, programs, running, ops: Ops::default() }, info))
     }
 
     /// How the emulator ended, if it has: where the image was, or else its last words.
@@ -237,86 +207,28 @@ impl Qemu {
             self.running.process.lines(|line| tracer(&ops.line(line)));
         }
     }
-
-    fn map(&mut self, backing: Backing) -> Result<BufferId, DeviceError> {
-        let id = self.buffers.free()?;
-        let (fd, size, flags) = match &backing {
-            Backing::Shared(file) => (file.fd(), file.len() as u64, MapFlags::empty()),
-            Backing::Sealed(file) => (file.fd(), file.len() as u64, MapFlags::READ_ONLY),
-        };
-        let map = Map { buffer: id, fd: Fd(fd), size, flags: flags.bits(), reserved: 0 };
-        (self as &mut dyn Device).call(&Message::Map(map), start_patience())?;
-        self.buffers.take(id, backing);
-        Ok(id)
-    }
 }
 
-impl DeviceSession for Qemu {
-    fn open_session(options: &DeviceOptions, _number: usize) -> Result<Self, DeviceError> {
-        Self::open(options)
+impl Link for QemuLink {
+    type Memory = Backing;
+    type Mapping = Backing;
+
+    fn open(options: &DeviceOptions, _number: usize) -> Result<(Self, DeviceInfo), DeviceError> {
+        Self::start_session(Settings::from_options(options)?)
     }
 
-    fn share(&mut self, of: &Self, id: BufferId) -> Result<(), DeviceError> {
-        let backing = of.buffers.get(id).cloned().ok_or_else(|| not_mapped(id))?;
-        self.map(backing).map(drop)
-    }
-
-    fn reserve(&mut self) -> Result<(), DeviceError> {
-        self.buffers.reserve()
-    }
-
-    fn release(&mut self, id: BufferId) {
-        self.buffers.give_back(id);
-    }
-}
-
-impl Device for Qemu {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
-        let file = SharedFile::zeroed(bytes).map_err(|source| DeviceError::Memory { bytes, source })?;
-        let file = Arc::new(file);
-        let id = self.map(Backing::Shared(Arc::clone(&file)))?;
-        Ok(Buffer { id, memory: SharedMemory::new(file) })
-    }
-
-    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
-        let file = SealedFile::of(&*source).map_err(|io| DeviceError::of_weights(source.bytes(), io))?;
-        let file = Arc::new(file);
-        let id = self.map(Backing::Sealed(Arc::clone(&file)))?;
-        Ok(Buffer { id, memory: SharedMemory::new(file) })
-    }
-
-    fn copies_imports(&self) -> bool {
-        true
-    }
-
-    fn map_again(&mut self, memory: &SharedMemory) -> Result<Buffer, DeviceError> {
-        let id = self.map(Backing::Shared(memory.shared_as()?))?;
-        Ok(Buffer { id, memory: memory.clone() })
-    }
-
-    fn name_ops(&mut self, _session: usize, program: ProgramId, sites: &[Site]) {
-        self.ops.name(program, sites);
-    }
-
-    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
-        let unmap = Message::Unmap(Unmap { buffer: buffer.id });
-        (self as &mut dyn Device).call(&unmap, start_patience())?;
-        self.buffers.give_back(buffer.id);
+    fn send(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+        if let Some(reason) = self.end() {
+            return Err(DeviceError::Lost { reason });
+        }
+        let running = &mut self.running;
+        if queue_ends::send(&mut running.requests, request)? {
+            ring(running.requests.doorbell());
+        }
         Ok(())
     }
 
-    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
-        let seq = Seq(self.next_seq);
-        self.submit_bytes(message.encode(seq).as_bytes())?;
-        self.next_seq += 1;
-        Ok(seq)
-    }
-
-    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+    fn receive(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
         let deadline = Instant::now() + timeout;
         loop {
             // Looked up before the queue is: the last response may have come just before the end.
@@ -340,6 +252,60 @@ impl Device for Qemu {
         }
     }
 
+    fn zeroed(&mut self, bytes: u64) -> Result<Backing, DeviceError> {
+        let file = SharedFile::zeroed(bytes).map_err(|source| DeviceError::Memory { bytes, source })?;
+        Ok(Backing::Shared(Arc::new(file)))
+    }
+
+    fn holding(&mut self, source: Arc<dyn Source>) -> Result<Backing, DeviceError> {
+        let file = SealedFile::of(&*source).map_err(|io| DeviceError::of_weights(source.bytes(), io))?;
+        Ok(Backing::Sealed(Arc::new(file)))
+    }
+
+    fn recognise(&self, memory: &SharedMemory) -> Result<Backing, DeviceError> {
+        memory.shared_as().map(Backing::Shared)
+    }
+
+    fn handle(memory: &Backing) -> SharedMemory {
+        match memory {
+            Backing::Shared(file) => SharedMemory::new(Arc::clone(file) as Arc<_>),
+            Backing::Sealed(file) => SharedMemory::new(Arc::clone(file) as Arc<_>),
+        }
+    }
+
+    fn offer(&mut self, memory: Backing) -> Result<Offer<Backing>, DeviceError> {
+        let (fd, bytes, flags) = match &memory {
+            Backing::Shared(file) => (file.fd(), file.len() as u64, MapFlags::empty()),
+            Backing::Sealed(file) => (file.fd(), file.len() as u64, MapFlags::READ_ONLY),
+        };
+        Ok(Offer { name: Fd(fd), bytes, flags, mapping: memory })
+    }
+
+    fn memory(mapping: &Backing) -> Backing {
+        mapping.clone()
+    }
+
+    fn stop(&mut self) {
+        self.running.stop();
+    }
+
+    fn start(&mut self) -> Result<(), DeviceError> {
+        self.running = Running::start(self.settings, &self.programs)?;
+        Ok(())
+    }
+
+    fn quick(&self) -> Duration {
+        if std::env::var_os(DEBUGGER).is_some() { DEBUGGED } else { START }
+    }
+
+    fn copies_imports(&self) -> bool {
+        true
+    }
+
+    fn name_ops(&mut self, program: ProgramId, sites: &[Site]) {
+        self.ops.name(program, sites);
+    }
+
     fn hexagon(&self) -> Option<u32> {
         self.programs.arch.has_float().then_some(self.programs.arch.number())
     }
@@ -357,21 +323,6 @@ impl Device for Qemu {
     fn patience(&self) -> Duration {
         // Under emulation a step takes minutes at most.
         if std::env::var_os(DEBUGGER).is_some() { DEBUGGED } else { Duration::from_secs(600) }
-    }
-
-    fn reset(&mut self) -> Result<(), DeviceError> {
-        self.running.stop();
-        self.buffers.clear();
-        self.running = Running::start(self.settings, &self.programs)?;
-        self.next_seq = 0;
-        handshake(self, start_patience())?;
-        Ok(())
-    }
-}
-
-impl Drop for Qemu {
-    fn drop(&mut self) {
-        self.running.stop();
     }
 }
 

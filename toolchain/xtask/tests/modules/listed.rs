@@ -30,8 +30,6 @@ pub const CIRCLES: &[(&str, usize, &str)] = &[
     ("host-runtime/server/src/gbnf", 6, HUB),
     ("host-runtime/server/src/http", 3, HUB),
     ("host-runtime/src", 15, METHODS),
-    ("host-runtime/src/device", 11, HUB),
-    ("host-runtime/src/device/htp", 5, NEIGHBOURS),
     ("host-runtime/src/generate", 7, HUB),
     ("host-runtime/src/record", 2, HUB),
     ("host-runtime/src/sequence", 8, METHODS),

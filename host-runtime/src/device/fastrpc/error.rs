@@ -239,21 +239,21 @@ pub enum HtpError {
 }
 
 impl HtpError {
-    pub(super) fn call(call: Call, code: i32) -> Self {
+    pub(crate) fn call(call: Call, code: i32) -> Self {
         Self::Call { call, code: AeeCode(code) }
     }
 
-    pub(super) fn no_thread(error: &std::io::Error) -> Self {
+    pub(crate) fn no_thread(error: &std::io::Error) -> Self {
         Self::NoThread { error: error.to_string() }
     }
 
     /// Whether the error says that there is not as much VTCM.
-    pub(super) fn is_of_vtcm(&self) -> bool {
+    pub(crate) fn is_of_vtcm(&self) -> bool {
         matches!(self, Self::Call { call: Call::Start, code } if code.base() == AeeCode::ITEM_BUSY)
     }
 
     /// Whether the error says that there is no queue, on either side, so that another way may do.
-    pub(super) fn is_of_queue(&self) -> bool {
+    pub(crate) fn is_of_queue(&self) -> bool {
         match self {
             Self::Call { call: Call::QueueCreate | Call::QueueExport, .. } => true,
             Self::Call { call: Call::Start, code } => code.base() == AeeCode::NO_SUCH_MAP,
@@ -263,6 +263,6 @@ impl HtpError {
 }
 
 /// Turns what a call gave into a result.
-pub(super) fn check(call: Call, code: i32) -> Result<(), HtpError> {
+pub(crate) fn check(call: Call, code: i32) -> Result<(), HtpError> {
     if code == 0 { Ok(()) } else { Err(HtpError::call(call, code)) }
 }
