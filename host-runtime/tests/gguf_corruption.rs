@@ -188,6 +188,58 @@ fn insert_key(bytes: &mut Vec<u8>, key: &str, value_type: u32, value: &[u8]) {
     bytes[KEY_COUNT] += 1;
 }
 
+/// A file with a matrix of 64 rows of 256 values, and a norm behind it. The matrix is declared as
+/// `ggml_type` and has `bytes` bytes, a multiple of 32.
+fn file_of_fork(ggml_type: GgmlType, bytes: usize, with_norm: bool) -> Vec<u8> {
+    let mut w = GgufWriter::new();
+    w.kv("general.architecture", "qwen3");
+    w.tensor("matrix", GgmlType::I8, &[bytes as u64 / 64, 64], vec![3; bytes]).unwrap();
+    if with_norm {
+        w.tensor("norm", GgmlType::F32, &[8], vec![1; 32]).unwrap();
+    }
+    let mut file = Vec::new();
+    w.write_to(&mut file).unwrap();
+    set64(&mut file, "matrix", NE0, 256);
+    // Behind two dimensions.
+    set32(&mut file, "matrix", TYPE + 8, ggml_type.id());
+    file
+}
+
+/// Forks of llama.cpp use numbers of ggml's types for other layouts. Nothing but sizes tells.
+#[test]
+fn layouts_of_forks_are_refused() {
+    let (_dir, path) = place();
+    let values = 64 * 256;
+    let refused = |file: &[u8]| {
+        fs::write(&path, file).unwrap();
+        let message = Gguf::open(&path).map(|_| ()).unwrap_err().to_string();
+        check_form(&message, &path).unwrap();
+        assert!(message.contains("fork of llama.cpp; use one made for llama.cpp"), "{message}");
+        message
+    };
+    // A half and 32 bytes for 128 values, where ggml's type has a half and 16 bytes for 64.
+    let (of_fork, of_ggml) = (values / 128 * 34, values / 64 * 18);
+    for with_norm in [true, false] {
+        let message = refused(&file_of_fork(GgmlType::Q2_0, of_fork, with_norm));
+        assert!(message.contains(&format!(
+            "tensor matrix has {of_fork} bytes of Q2_0 in blocks of 128, where llama.cpp's Q2_0 takes {of_ggml}"
+        )));
+        fs::write(&path, file_of_fork(GgmlType::Q2_0, of_ggml, with_norm)).unwrap();
+        assert_eq!(Gguf::open(&path).unwrap().tensor("matrix").unwrap().size, of_ggml as u64);
+    }
+    // A half for each 32 bits: more bytes than ggml's type, whose values would be read without a complaint.
+    let message = refused(&file_of_fork(GgmlType::Q1_0, values / 32 * 6, true));
+    assert!(message.contains(&format!("has {} bytes of Q1_0, where", values / 32 * 6)), "{message}");
+    fs::write(&path, file_of_fork(GgmlType::Q1_0, values / 128 * 18, true)).unwrap();
+    assert!(Gguf::open(&path).is_ok());
+    // A download that ended too early is still one.
+    let mut cut = file_of_fork(GgmlType::Q2_0, of_ggml, false);
+    cut.truncate(cut.len() - 40);
+    fs::write(&path, cut).unwrap();
+    let message = Gguf::open(&path).map(|_| ()).unwrap_err().to_string();
+    assert!(message.contains("truncated: tensor matrix ends at byte"), "{message}");
+}
+
 /// A directory of its own for each test, with one file name in it.
 fn place() -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();

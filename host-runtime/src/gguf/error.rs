@@ -192,6 +192,13 @@ pub enum Cause {
         Clean(name)
     )]
     Misaligned { name: String, offset: u64, alignment: u64 },
+    #[error(
+        "tensor {} has {found} bytes of {ggml_type}{}, where llama.cpp's {ggml_type} takes {expected}: the \
+         file is corrupt or made for a fork of llama.cpp; use one made for llama.cpp, or convert the \
+         original with llama-quantize to Q4_K_M or Q8_0",
+        Clean(name), ForkBlock(*block_len)
+    )]
+    LayoutOfFork { name: String, ggml_type: GgmlType, found: u64, expected: u64, block_len: Option<u64> },
     #[error("corrupt: tensors {} and {} overlap; download it again", Clean(first), Clean(second))]
     Overlap { first: String, second: String },
     #[error("corrupt: tensor {} occurs twice; convert the model again", Clean(name))]
@@ -264,6 +271,15 @@ impl fmt::Display for TypeId {
             Some(name) => write!(f, "type {} ({name}), which ggml has removed", self.0),
             None => write!(f, "unknown type {}", self.0),
         }
+    }
+}
+
+/// The blocks of a fork's layout, where they are known by their size.
+struct ForkBlock(Option<u64>);
+
+impl fmt::Display for ForkBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |len| write!(f, " in blocks of {len}"))
     }
 }
 

@@ -51,10 +51,11 @@ pub(super) fn place_in_file(
 ) -> Result<(), Cause> {
     // Cannot wrap: a slice's length is below 2^63 and the alignment is small.
     let data_start = table_end.next_multiple_of(alignment);
+    if let Some(t) = tensors.iter().find(|t| !t.offset.is_multiple_of(alignment)) {
+        return Err(Cause::Misaligned { name: t.name.clone(), offset: t.offset, alignment });
+    }
+    check_contested_types(tensors, alignment, file_len.saturating_sub(data_start))?;
     for t in &mut *tensors {
-        if !t.offset.is_multiple_of(alignment) {
-            return Err(Cause::Misaligned { name: t.name.clone(), offset: t.offset, alignment });
-        }
         let start = data_start.saturating_add(t.offset);
         let end = start.saturating_add(t.size);
         if end > file_len {
@@ -69,6 +70,41 @@ pub(super) fn place_in_file(
     for pair in by_offset.windows(2) {
         if pair[0].offset + pair[0].size > pair[1].offset {
             return Err(Cause::Overlap { first: pair[0].name.clone(), second: pair[1].name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that tensors of types whose numbers forks use as well have the room that ggml's layout takes: a
+/// layout of a fork would be read as other values. Offsets are relative to the data section of `data_bytes`
+/// bytes. Writers of GGUF put the next tensor behind a tensor's bytes, at the next multiple of the alignment.
+fn check_contested_types(tensors: &[TensorInfo], alignment: u64, data_bytes: u64) -> Result<(), Cause> {
+    let mut by_offset: Vec<&TensorInfo> = tensors.iter().collect();
+    by_offset.sort_by_key(|t| t.offset);
+    for (i, t) in by_offset.iter().enumerate().filter(|(_, t)| t.ggml_type.is_contested()) {
+        let of_fork = t.ggml_type.fork_block().map(|(len, bytes)| t.elements() / len * bytes);
+        let refused = |found: u64| Cause::LayoutOfFork {
+            name: t.name.clone(),
+            ggml_type: t.ggml_type,
+            found,
+            expected: t.size,
+            block_len: t.ggml_type.fork_block().filter(|_| of_fork == Some(found)).map(|(len, _)| len),
+        };
+        // Sizes fit an i64, so that rounding them up cannot wrap.
+        let padded = |bytes: u64| bytes.next_multiple_of(alignment);
+        let Some(next) = by_offset.get(i + 1) else {
+            // What follows the last tensor is not known, but the end of a fork's file is.
+            let room = data_bytes.saturating_sub(t.offset);
+            match of_fork {
+                Some(bytes) if room < t.size && (room == bytes || room == padded(bytes)) => {
+                    return Err(refused(bytes));
+                }
+                _ => continue,
+            }
+        };
+        let room = next.offset - t.offset;
+        if room != padded(t.size) {
+            return Err(refused(of_fork.filter(|&bytes| room == padded(bytes)).unwrap_or(room)));
         }
     }
     Ok(())

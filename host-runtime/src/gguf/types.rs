@@ -117,6 +117,19 @@ impl GgmlType {
         (elements.max(bytes) <= i64::MAX as u64).then_some(bytes)
     }
 
+    /// Whether forks of llama.cpp write another layout under the same number.
+    pub(super) const fn is_contested(self) -> bool {
+        matches!(self, Self::Q1_0 | Self::Q2_0)
+    }
+
+    /// Values and bytes of a block as a fork has them under the same number, where that is known.
+    pub(super) const fn fork_block(self) -> Option<(u64, u64)> {
+        match self {
+            Self::Q2_0 => Some((128, 2 + 128 / 4)),
+            _ => None,
+        }
+    }
+
     /// Name of a type that ggml once had and has removed, for messages about old files.
     pub(super) const fn removed_name(id: u32) -> Option<&'static str> {
         match id {
