@@ -44,6 +44,10 @@ variants! {
     MulMatIQ4NL "mul_mat iq4_nl",
     /// MUL_MAT and MUL_MAT_ID with MXFP4 weights.
     MulMatMXFP4 "mul_mat mxfp4",
+    /// MUL_MAT and MUL_MAT_ID with Q1_0 weights.
+    MulMatQ1_0 "mul_mat q1_0",
+    /// MUL_MAT and MUL_MAT_ID with Q2_0 weights.
+    MulMatQ2_0 "mul_mat q2_0",
     /// MUL_MAT and MUL_MAT_ID with Q2_K weights.
     MulMatQ2K "mul_mat q2_k",
     /// MUL_MAT and MUL_MAT_ID with Q3_K weights.
@@ -76,6 +80,10 @@ variants! {
     MulMatHmxQ4_1 "mul_mat q4_1 hmx",
     /// MUL_MAT with Q5_1 weights, by the matrix unit.
     MulMatHmxQ5_1 "mul_mat q5_1 hmx",
+    /// MUL_MAT with Q1_0 weights, by the matrix unit.
+    MulMatHmxQ1_0 "mul_mat q1_0 hmx",
+    /// MUL_MAT with Q2_0 weights, by the matrix unit.
+    MulMatHmxQ2_0 "mul_mat q2_0 hmx",
     /// MUL_MAT with Q2_K weights, by the matrix unit.
     MulMatHmxQ2K "mul_mat q2_k hmx",
     /// MUL_MAT with Q3_K weights, by the matrix unit.

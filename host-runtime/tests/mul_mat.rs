@@ -21,7 +21,12 @@ const EXACT: f64 = 1e-10;
 const QUANTIZED: f64 = 5e-4;
 
 fn lengths(t: GgmlType) -> &'static [u32] {
-    if t.block_len() == 256 { &[256, 512, 768] } else { &[32, 64, 96, 256, 768] }
+    match t.block_len() {
+        64 => &[64, 128, 192, 768],
+        128 => &[128, 256, 384, 768],
+        256 => &[256, 512, 768],
+        _ => &[32, 64, 96, 256, 768],
+    }
 }
 
 /// Error that activations and weights of fp16 may add, and results of fp16. Each is rounded by 2^-11 of
@@ -230,7 +235,7 @@ fn rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
 }
 
 /// Weights that the matrix unit multiplies.
-const OF_HMX: [GgmlType; 15] = [
+const OF_HMX: [GgmlType; 17] = [
     GgmlType::F16,
     GgmlType::BF16,
     GgmlType::Q8_0,
@@ -240,6 +245,8 @@ const OF_HMX: [GgmlType; 15] = [
     GgmlType::Q5_1,
     GgmlType::IQ4_NL,
     GgmlType::MXFP4,
+    GgmlType::Q1_0,
+    GgmlType::Q2_0,
     GgmlType::Q2_K,
     GgmlType::Q3_K,
     GgmlType::Q4_K,
@@ -269,6 +276,8 @@ fn hmx_rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
     let lengths: &[u32] = match t.block_len() {
         1 => &[1, 32, 33, 96, 1056, 1100],
         32 => &[32, 96, 1056],
+        64 => &[64, 192, 1088],
+        128 => &[128, 384, 1280],
         _ => &[256, 1280],
     };
     for &k in lengths {
@@ -369,6 +378,16 @@ fn bf16_rows_by_the_matrix_unit() {
 #[test]
 fn mxfp4_rows_by_the_matrix_unit() {
     hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::MXFP4);
+}
+
+#[test]
+fn q1_0_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q1_0);
+}
+
+#[test]
+fn q2_0_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q2_0);
 }
 
 #[test]
@@ -565,6 +584,16 @@ fn iq4_xs_rows() {
 #[test]
 fn mxfp4_rows() {
     rows_are_right_and_depend_on_nothing_else(GgmlType::MXFP4);
+}
+
+#[test]
+fn q1_0_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q1_0);
+}
+
+#[test]
+fn q2_0_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q2_0);
 }
 
 #[test]

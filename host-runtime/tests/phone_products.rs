@@ -92,6 +92,8 @@ fn rows_are_the_same_everywhere(arch: Arch) {
         GgmlType::Q5_1,
         GgmlType::IQ4_NL,
         GgmlType::MXFP4,
+        GgmlType::Q1_0,
+        GgmlType::Q2_0,
         GgmlType::Q2_K,
         GgmlType::Q3_K,
         GgmlType::Q4_K,

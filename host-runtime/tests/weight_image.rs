@@ -169,8 +169,6 @@ fn mistakes_are_named_in_a_line() {
         GgmlType::IQ3_S,
         GgmlType::TQ1_0,
         GgmlType::TQ2_0,
-        GgmlType::Q1_0,
-        GgmlType::Q2_0,
         GgmlType::Q8_K,
         GgmlType::I8,
     ];

@@ -27,6 +27,8 @@ fn every_value_survives() {
         let lengths = match ggml_type.block_len() {
             1 => vec![1, 2, 3, 31, 32, 33, 64, 97],
             32 => vec![32, 64, 96, 128, 160, 256, 288],
+            64 => vec![64, 128, 192, 256, 320],
+            128 => vec![128, 256, 384, 640],
             _ => vec![256, 512, 768],
         };
         for k in lengths {
@@ -97,11 +99,11 @@ fn missing_rows_and_k_are_zero_bytes() {
         for tile in parts.tiles - missing / 32..parts.tiles {
             let quants = &last[128 * parts.quants_at(tile)..][..128 * parts.quants];
             assert!(quants.iter().all(|&byte| byte == 0), "{ggml_type} {tile}");
-            // As many bytes of a word as a tile has of it.
+            // As many bytes of a word as a tile has of it; of those that tiles share, none.
             for (at, vectors) in [(parts.scales_at(), parts.scales), (parts.mins_at(), parts.mins)] {
-                let bytes = 4 * vectors / parts.tiles;
-                for word in last[128 * at..][..128 * vectors].chunks_exact(4).skip(tile * bytes / 4 * 32) {
-                    assert!(word[tile * bytes % 4..].iter().all(|&byte| byte == 0), "{ggml_type} {tile}");
+                let byte = 4 * vectors * tile / parts.tiles;
+                for word in last[128 * at..][..128 * vectors].chunks_exact(4).skip(byte / 4 * 32) {
+                    assert!(word[byte % 4..].iter().all(|&byte| byte == 0), "{ggml_type} {tile}");
                 }
             }
         }

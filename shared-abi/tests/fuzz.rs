@@ -34,6 +34,8 @@ fn group(dtype: DType) -> Option<(u128, u128)> {
         DType::Q5_0x32 => (128, 22 * 128),
         DType::Q5_1x32 => (128, 24 * 128),
         DType::MXFP4x32 => (128, 17 * 128),
+        DType::Q1_0x32 => (256, 9 * 128),
+        DType::Q2_0x32 => (128, 9 * 128),
         DType::Q2Kx32 => (256, 21 * 128),
         DType::Q3Kx32 => (256, 29 * 128),
         DType::Q4Kx32 => (256, 37 * 128),

@@ -63,6 +63,10 @@ wire_enum! {
         Q8_0Cache = 32 "Q8_0_CACHE",
         /// Keys or values of a rotated 4-bit cache.
         Q4RCache = 33 "Q4_R_CACHE",
+        /// Tiled Q1_0 weights.
+        Q1_0x32 = 34 "Q1_0x32",
+        /// Tiled Q2_0 weights.
+        Q2_0x32 = 35 "Q2_0x32",
     }
 }
 
@@ -77,6 +81,7 @@ impl DType {
             Self::F32x32 | Self::F16x32 | Self::BF16x32 => None,
             Self::Q8_0x32 | Self::Q4_0x32 | Self::Q4_1x32 | Self::Q5_0x32 | Self::Q5_1x32 => None,
             Self::IQ4NLx32 | Self::IQ4XSx32 | Self::MXFP4x32 => None,
+            Self::Q1_0x32 | Self::Q2_0x32 => None,
             Self::Q2Kx32 | Self::Q3Kx32 | Self::Q4Kx32 | Self::Q5Kx32 | Self::Q6Kx32 => None,
             Self::Q8_0Cache | Self::Q4RCache => None,
         }

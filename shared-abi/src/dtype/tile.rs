@@ -24,6 +24,7 @@
 //! * 8 bits: vector f.
 //! * 4 bits: vector f % 4, in the low nibble for f below 4, in the high one for the others.
 //! * 2 bits: vector f / 4, bits 2 (f % 4) and up.
+//! * 1 bit: bit f of the only vector.
 //! * Of 3, 5 and 6 bits, most quants are whole, at either end of a byte. Of the bits that are left others are
 //!   made:
 //!
@@ -53,6 +54,8 @@
 //! | `Q5_1x32` | 5 | d q + m | d and m: f16 per tile |
 //! | `IQ4_NLx32` | 4 | d [`IQ4_NL`]\[q\] | d: f16 per tile |
 //! | `MXFP4x32` | 4 | 2^(e - 128) [`MXFP4`]\[q\] | e: a byte per tile, below 255 |
+//! | `Q1_0x32` | 1 | d (2 q - 1) | d: f16 per 4 tiles |
+//! | `Q2_0x32` | 2 | d (q - 1) | d: f16 per 2 tiles |
 //! | `Q2_Kx32` | 2 | d s q - dmin m | s, m: 4 bits per 16 k |
 //! | `Q3_Kx32` | 3 | d s (q - 4) | s: i8 per 16 k |
 //! | `Q4_Kx32` | 4 | d s q - dmin m | s, m: a byte per tile |
@@ -61,6 +64,8 @@
 //! | `IQ4_XSx32` | 4 | d s [`IQ4_NL`]\[q\] | s: i8 per tile |
 //!
 //! * f16 per tile: the low half of vector t / 2 for even tiles t, the high half for odd ones.
+//! * f16 per 4 or 2 tiles, which are half of the group's: of the first half of them the low half of the only
+//!   vector, of the others the high half.
 //! * A byte per tile in `MXFP4x32`: byte t. In `IQ4_XSx32`: byte t % 4 of vector t / 4. In `Q4_Kx32` and
 //!   `Q5_Kx32` vector t / 2 has, for the even tile and the odd one: s, s, m, m.
 //! * A byte per 16 k: vector t / 2 has, for the even tile and the odd one, those of their first halves and
@@ -133,6 +138,11 @@ impl QuantGroup {
         Tiling::Quants(Self { tiles: 4, quants, scales, mins, d: 0 })
     }
 
+    /// Two blocks of ggml, side by side, with an f16 scale each: half of the tiles belong to either.
+    const fn two_blocks(tiles: usize, quants: usize) -> Tiling {
+        Tiling::Quants(Self { tiles, quants, scales: 1, mins: 0, d: 0 })
+    }
+
     /// A super-block of ggml: 256 k, integer scales, and a d for all of them.
     const fn super_block(quants: usize, scales: usize) -> Tiling {
         Tiling::Quants(Self { tiles: 8, quants, scales, mins: 0, d: 1 })
@@ -192,6 +202,7 @@ pub const fn bit_fields(bits: usize) -> [[BitField; 3]; TILE_K / 4] {
             (8, _) => [[f, 0, 8], NONE, NONE],
             (4, _) => [[f % 4, f / 4 * 4, 4], NONE, NONE],
             (2, _) => [[f / 4, f % 4 * 2, 2], NONE, NONE],
+            (1, _) => [[0, f, 1], NONE, NONE],
             (3, 3) => [[0, 3, 2], [2, 3, 1], NONE],
             (3, 7) => [[1, 3, 2], [2, 4, 1], NONE],
             // Two to a vector, without f = 3.
@@ -258,6 +269,8 @@ impl DType {
             Self::Q5_0x32 => QuantGroup::flat(5, 2, 0),
             Self::Q5_1x32 => QuantGroup::flat(5, 2, 2),
             Self::MXFP4x32 => QuantGroup::flat(4, 1, 0),
+            Self::Q1_0x32 => QuantGroup::two_blocks(8, 1),
+            Self::Q2_0x32 => QuantGroup::two_blocks(4, 2),
             Self::Q2Kx32 => QuantGroup::super_block(2, 4),
             Self::Q3Kx32 => QuantGroup::super_block(3, 4),
             Self::Q4Kx32 => QuantGroup::super_block(4, 4),

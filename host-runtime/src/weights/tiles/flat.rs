@@ -4,7 +4,7 @@ use hexflash_abi::DType;
 use hexflash_abi::dtype::{QuantGroup, TILE_ROWS};
 
 use super::bits::{cut, finite_f16, four_bits, nibbles};
-use super::{Vector, quant_group};
+use super::group::{Vector, quant_group};
 
 /// Where a block goes: a row of a tile.
 struct Place<'a> {

@@ -2,8 +2,8 @@
 
 use hexflash_abi::dtype::TILE_ROWS;
 
-use super::Vector;
 use super::bits::{BF16, F16, SIGNS, special_f32, special_halves};
+use super::group::Vector;
 
 // All functions say whether the values are finite.
 

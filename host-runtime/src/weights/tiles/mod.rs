@@ -8,12 +8,14 @@
 mod bits;
 mod flat;
 mod floats;
+mod group;
 mod super_block;
+mod two_blocks;
 
 use hexflash_abi::DType;
-use hexflash_abi::VECTOR_BYTES;
-use hexflash_abi::dtype::{QuantGroup, TILE_ROWS};
+use hexflash_abi::dtype::TILE_ROWS;
 
+use self::group::Vector;
 use crate::gguf::GgmlType;
 
 /// Packs a row's part of a group into its lanes; says whether its values, or their scales, are finite.
@@ -38,6 +40,8 @@ const fn packing(source: GgmlType) -> Option<Packing> {
         GgmlType::Q8_0 => (DType::Q8_0x32, flat::q8_0),
         GgmlType::IQ4_NL => (DType::IQ4NLx32, flat::iq4_nl),
         GgmlType::MXFP4 => (DType::MXFP4x32, flat::mxfp4),
+        GgmlType::Q1_0 => (DType::Q1_0x32, two_blocks::q1_0),
+        GgmlType::Q2_0 => (DType::Q2_0x32, two_blocks::q2_0),
         GgmlType::Q2_K => (DType::Q2Kx32, super_block::q2_k),
         GgmlType::Q3_K => (DType::Q3Kx32, super_block::q3_k),
         GgmlType::Q4_K => (DType::Q4Kx32, super_block::q4_k),
@@ -46,7 +50,7 @@ const fn packing(source: GgmlType) -> Option<Packing> {
         GgmlType::IQ4_XS => (DType::IQ4XSx32, super_block::iq4_xs),
         // Activations of ggml's own kernels.
         GgmlType::Q8_1 | GgmlType::Q8_K => return None,
-        // Below 4 bits, by codebooks or ternary, and one with scales of 8-bit floats.
+        // Below 4 bits, by codebooks or three values to a digit, and one with scales of 8-bit floats.
         GgmlType::IQ1_S
         | GgmlType::IQ1_M
         | GgmlType::IQ2_XXS
@@ -56,8 +60,6 @@ const fn packing(source: GgmlType) -> Option<Packing> {
         | GgmlType::IQ3_S
         | GgmlType::TQ1_0
         | GgmlType::TQ2_0
-        | GgmlType::Q1_0
-        | GgmlType::Q2_0
         | GgmlType::NVFP4 => return None,
         GgmlType::I8 | GgmlType::I16 | GgmlType::I32 | GgmlType::I64 | GgmlType::F64 => return None,
     };
@@ -108,10 +110,6 @@ const CONVERSIONS: [(GgmlType, ToF32); 3] = [
 /// The types that convert to plain F32.
 pub const PLAIN: &[GgmlType] = &[CONVERSIONS[0].0, CONVERSIONS[1].0, CONVERSIONS[2].0];
 
-/// One vector: a word per row.
-type Vector = [[u8; 4]; TILE_ROWS];
-const _: () = assert!(size_of::<Vector>() == VECTOR_BYTES);
-
 /// Packs up to 32 rows of `k` values into one strip of `tile_dtype(source)`; missing rows and k become zero
 /// bytes. Gives the first row, if any, with a value or a scale that is infinite or NaN, which no model has
 /// that is not damaged.
@@ -143,15 +141,6 @@ pub fn pack_strip(source: GgmlType, k: usize, rows: &[&[u8]], strip: &mut [u8]) 
         }
     }
     damaged
-}
-
-/// The parts of the group of a quantized type.
-#[expect(clippy::unreachable, reason = "called for constants alone, where it would end the build")]
-const fn quant_group(dtype: DType) -> QuantGroup {
-    match dtype.quant_group() {
-        Some(group) => group,
-        None => unreachable!(),
-    }
 }
 
 /// The first of `values`, if any, that is infinite or NaN.

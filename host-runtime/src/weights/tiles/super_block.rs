@@ -8,7 +8,7 @@ use hexflash_abi::DType;
 use hexflash_abi::dtype::{QuantGroup, TILE_ROWS};
 
 use super::bits::{cut, finite_f16, in_each_byte, nibbles, transpose_pairs};
-use super::{Vector, quant_group};
+use super::group::{Vector, quant_group};
 
 /// Tiles of a super-block.
 const TILES: usize = 8;

@@ -26,6 +26,7 @@ mod row_scales;
 mod sums;
 mod super_block;
 mod tuning;
+mod two_blocks;
 mod types;
 mod weight_format;
 

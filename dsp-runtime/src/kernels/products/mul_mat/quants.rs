@@ -302,14 +302,59 @@ impl Quants for SixBits {
     }
 }
 
-/// Two bits each, with zero for zero.
-pub struct TwoBits;
+/// A bit each, as 0 and 2 with 1 for zero.
+pub struct OneBit;
 
-impl Quants for TwoBits {
+impl Quants for OneBit {
+    const LARGEST: i32 = 2;
+    const VECTORS: usize = 1;
+    const ZERO: i32 = 1;
+    const BUNDLES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn bundle<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
+        // SAFETY: a tile has a vector of quants (the caller's contract).
+        let words = H::words(unsafe { quants.load_b::<H>(0) });
+        // Bits 2I and 2I + 1 of every byte, in the place of its second bit.
+        let [a, b] = match I {
+            0 => [H::shl_i::<1>(words), words],
+            1 => [H::shr_i::<1>(words), H::shr_i::<2>(words)],
+            2 => [H::shr_i::<3>(words), H::shr_i::<4>(words)],
+            _ => [H::shr_i::<5>(words), H::shr_i::<6>(words)],
+        };
+        ((8 * I, [only::<H>(H::bytes(a), 2), only::<H>(H::bytes(b), 2)]), None)
+    }
+
+    #[inline(always)]
+    unsafe fn of_one_row<H: Hvx>(quants: VectorPtr, x: [[i32; 2]; 4]) -> Option<H::I> {
+        // SAFETY: a tile has a vector of quants (the caller's contract).
+        let all = unsafe { quants.load_b::<H>(0) };
+        let words = H::words(all);
+        let pairs = [
+            all,
+            H::bytes(H::shr_i::<2>(words)),
+            H::bytes(H::shr_i::<4>(words)),
+            H::bytes(H::shr_i::<6>(words)),
+        ];
+        // The lower bit of a pair counts half as much as the other one, until the end.
+        let mut low = H::first_vrmpy(only::<H>(pairs[0], 1), x[0][0]);
+        let mut high = H::first_vrmpy(only::<H>(pairs[0], 2), x[0][1]);
+        for i in 1..4 {
+            low = H::vrmpy(low, only::<H>(pairs[i], 1), x[i][0]);
+            high = H::vrmpy(high, only::<H>(pairs[i], 2), x[i][1]);
+        }
+        Some(H::add_shl::<1>(high, low))
+    }
+}
+
+/// Two bits each, with `ZERO` for zero.
+pub struct TwoBits<const ZERO: i32>;
+
+impl<const ZERO: i32> Quants for TwoBits<ZERO> {
     const LARGEST: i32 = 3;
     const WRITTEN_OUT: usize = 4;
     const VECTORS: usize = 2;
-    const ZERO: i32 = 0;
+    const ZERO: i32 = ZERO;
 
     #[inline(always)]
     unsafe fn bundle<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {

@@ -4,8 +4,9 @@ use hexflash_abi::DType;
 use hexflash_abi::dtype::QuantGroup;
 
 use super::flat::{Exponents, Flat, Halves};
-use super::quants::{Bytes, E2M1, FiveBits, Indices, Iq4Nl, Nibbles, SixBits, ThreeBits, TwoBits};
+use super::quants::{Bytes, E2M1, FiveBits, Indices, Iq4Nl, Nibbles, OneBit, SixBits, ThreeBits, TwoBits};
 use super::super_block::{PerHalf, PerHalfWithMins, PerTile, PerTileWithMins, SuperBlock};
+use super::two_blocks::TwoBlocks;
 use crate::variant::Variant;
 
 pub use super::float::{BF16, F32};
@@ -34,7 +35,9 @@ quantized! {
     Q5_1: Q5_1x32 = Flat<FiveBits<0>, Halves<2>>,
     IQ4NL: IQ4NLx32 = Flat<Indices<Iq4Nl>, Halves<0>>,
     MXFP4: MXFP4x32 = Flat<Indices<E2M1>, Exponents>,
-    Q2K: Q2Kx32 = SuperBlock<TwoBits, PerHalfWithMins>,
+    Q1_0: Q1_0x32 = TwoBlocks<OneBit, 8>,
+    Q2_0: Q2_0x32 = TwoBlocks<TwoBits<1>, 4>,
+    Q2K: Q2Kx32 = SuperBlock<TwoBits<0>, PerHalfWithMins>,
     Q3K: Q3Kx32 = SuperBlock<ThreeBits, PerHalf>,
     Q4K: Q4Kx32 = SuperBlock<Nibbles<0>, PerTileWithMins>,
     Q5K: Q5Kx32 = SuperBlock<FiveBits<0>, PerTileWithMins>,
@@ -55,6 +58,8 @@ pub(super) const fn variant(dtype: DType) -> Option<Variant> {
         DType::Q5_1x32 => Variant::MulMatQ5_1,
         DType::IQ4NLx32 => Variant::MulMatIQ4NL,
         DType::MXFP4x32 => Variant::MulMatMXFP4,
+        DType::Q1_0x32 => Variant::MulMatQ1_0,
+        DType::Q2_0x32 => Variant::MulMatQ2_0,
         DType::Q2Kx32 => Variant::MulMatQ2K,
         DType::Q3Kx32 => Variant::MulMatQ3K,
         DType::Q4Kx32 => Variant::MulMatQ4K,

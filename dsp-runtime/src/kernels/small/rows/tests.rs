@@ -68,7 +68,7 @@ fn matrix(dtype: DType, k: usize, n: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
                     let start = |unit: usize| row * k + at / unit * unit;
                     let block = Block {
                         q: random_bits[e],
-                        d: [32, 256].map(|unit| f16::from_f32(values[start(unit)])),
+                        d: [32, 256, 64, 128].map(|unit| f16::from_f32(values[start(unit)])),
                         m: [32, 256].map(|unit| f16::from_bits(random_bits[start(unit)] as u16 & 0xbbff)),
                         bytes: [16, 32].map(|unit| random_bits[start(unit)] as u8),
                         mins: (random_bits[start(32)] >> 8) as u8,
@@ -88,8 +88,8 @@ fn matrix(dtype: DType, k: usize, n: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
 struct Block {
     /// Bits of the quant.
     q: u32,
-    /// d per 32 values, and per 256.
-    d: [f16; 2],
+    /// d per 32 values, per 256, per 64 and per 128.
+    d: [f16; 4],
     /// The minimum per 32 values, and dmin per 256.
     m: [f16; 2],
     /// A byte per 16 values, and per 32.
@@ -108,6 +108,8 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
         DType::Q4_1x32 => (4, [16, 18, 0]),
         DType::Q5_0x32 => (5, [20, 0, 0]),
         DType::Q5_1x32 => (5, [20, 22, 0]),
+        DType::Q1_0x32 => (1, [8, 0, 0]),
+        DType::Q2_0x32 => (2, [8, 0, 0]),
         DType::Q2Kx32 => (2, [16, 0, 20]),
         DType::Q3Kx32 => (3, [24, 0, 28]),
         DType::Q4Kx32 => (4, [32, 0, 36]),
@@ -125,6 +127,7 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
         (8, _) => &[(f, 0, 8)],
         (4, _) => &[(f % 4, f / 4 * 4, 4)],
         (2, _) => &[(f / 4, f % 4 * 2, 2)],
+        (1, _) => &[(0, f, 1)],
         (3, 3) => &[(0, 3, 2), (2, 3, 1)],
         (3, 7) => &[(1, 3, 2), (2, 4, 1)],
         (3, _) => &[([0, 0, 1, 0, 1, 2, 2][f], [0, 5, 0, 0, 5, 0, 5][f], 3)],
@@ -142,8 +145,17 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
         left >>= bits;
     }
     let super_block = usize::from(d_at > 0);
-    let (d, m) = (block.d[super_block], block.m[super_block]);
-    if super_block == 1 {
+    let m = block.m[super_block];
+    // Of types with two blocks to a group: which d, and of how many tiles it is.
+    let shared = match dtype {
+        DType::Q1_0x32 => Some((3, 4)),
+        DType::Q2_0x32 => Some((2, 2)),
+        _ => None,
+    };
+    let d = block.d[shared.map_or(super_block, |(d, _)| d)];
+    if let Some((_, tiles)) = shared {
+        put(scales_at, tile / tiles * 2, &d.to_le_bytes());
+    } else if super_block == 1 {
         put(d_at, 0, &d.to_le_bytes());
     } else if dtype != DType::MXFP4x32 {
         put(scales_at + tile / 2, tile % 2 * 2, &d.to_le_bytes());
@@ -156,6 +168,8 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
     let d = d.to_f32();
     let signed = |byte: u8| f32::from(byte as i8);
     match dtype {
+        DType::Q1_0x32 => d * (2 * q - 1) as f32,
+        DType::Q2_0x32 => d * (q - 1) as f32,
         DType::Q8_0x32 => d * (q - 128) as f32,
         DType::Q4_0x32 => d * (q - 8) as f32,
         DType::Q5_0x32 => d * (q - 16) as f32,

@@ -122,6 +122,18 @@ impl FourTiles {
         self.lane.four_halves::<H>(self.group.scales_at(), self.tile)
     }
 
+    /// The scales of types with two f16 in a group, each for half of its tiles.
+    #[inline(always)]
+    fn block_scales<H: Hvx>(self) -> [H::F; TILES] {
+        let (at, half) = (self.group.scales_at(), self.group.tiles / 2);
+        let scales = [0, 1].map(|block| self.lane.half(at, block));
+        let mut all = [H::splat(0.0); TILES];
+        for (t, scale) in (self.tile..).zip(&mut all) {
+            *scale = H::splat(scales[t / half]);
+        }
+        all
+    }
+
     /// d of a super-block.
     #[inline(always)]
     fn d(self) -> f32 {
@@ -198,6 +210,15 @@ const fn in_each_byte(bits: usize) -> u32 {
 struct Quants([[u32; TILE_K / 4]; TILES]);
 
 impl Quants {
+    /// Quants twice as large as these, which are below 128.
+    #[inline(always)]
+    fn doubled(mut self) -> Self {
+        for four in self.0.as_flattened_mut() {
+            *four <<= 1;
+        }
+        self
+    }
+
     #[inline(always)]
     fn load<H: Hvx>(&self) -> H::B {
         const { assert!(size_of::<Quants>() == BYTES) };
@@ -378,6 +399,15 @@ pub(super) unsafe fn load<H: Hvx>(
                 *x = Words(array::from_fn(|k| (f32::from(level(k)) * scale).to_bits())).floats::<H>();
             }
             x
+        }
+        DType::Q1_0x32 => {
+            let row = quants!(Q1_0x32);
+            // 0 and 2, of which 1 is taken away.
+            row.quants::<1>().doubled().scaled::<H>(1, row.block_scales::<H>())
+        }
+        DType::Q2_0x32 => {
+            let row = quants!(Q2_0x32);
+            row.quants::<2>().scaled::<H>(1, row.block_scales::<H>())
         }
         DType::Q2Kx32 => {
             let row = quants!(Q2Kx32);

@@ -42,6 +42,8 @@ pub(super) const fn variant(dtype: DType) -> Option<Variant> {
         DType::IQ4NLx32 => Some(Variant::MulMatHmxIQ4NL),
         DType::Q4_1x32 => Some(Variant::MulMatHmxQ4_1),
         DType::Q5_1x32 => Some(Variant::MulMatHmxQ5_1),
+        DType::Q1_0x32 => Some(Variant::MulMatHmxQ1_0),
+        DType::Q2_0x32 => Some(Variant::MulMatHmxQ2_0),
         DType::Q2Kx32 => Some(Variant::MulMatHmxQ2K),
         DType::Q3Kx32 => Some(Variant::MulMatHmxQ3K),
         DType::Q4Kx32 => Some(Variant::MulMatHmxQ4K),

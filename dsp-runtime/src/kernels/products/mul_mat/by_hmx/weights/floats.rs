@@ -29,8 +29,8 @@ pub trait HalfQuants: Quants {
     /// `quants` holds those of a tile, and `I` is below 4.
     unsafe fn load<H: Hvx, const I: usize>(quants: VectorPtr) -> [H::B; 2];
 
-    /// Two vectors of the matrix tile for each four.
-    fn halves<H: Hvx>(x: [H::B; 2]) -> [[H::B; 2]; 2];
+    /// Two vectors of the matrix tile for each four of quarter `I`.
+    fn halves<H: Hvx, const I: usize>(x: [H::B; 2]) -> [[H::B; 2]; 2];
 }
 
 impl HalfQuants for Bytes {
@@ -44,7 +44,7 @@ impl HalfQuants for Bytes {
     }
 
     #[inline(always)]
-    fn halves<H: Hvx>(x: [H::B; 2]) -> [[H::B; 2]; 2] {
+    fn halves<H: Hvx, const I: usize>(x: [H::B; 2]) -> [[H::B; 2]; 2] {
         x.map(|x| H::bytes_to_f16(H::xor_b(x, H::splat_b(128))))
     }
 }
@@ -67,7 +67,7 @@ impl HalfQuants for FiveBits<16> {
     }
 
     #[inline(always)]
-    fn halves<H: Hvx>(x: [H::B; 2]) -> [[H::B; 2]; 2] {
+    fn halves<H: Hvx, const I: usize>(x: [H::B; 2]) -> [[H::B; 2]; 2] {
         x.map(|x| H::bytes_to_f16(H::xor_b(H::bytes(H::shl_i::<3>(H::words(x))), H::splat_b(128))))
     }
 }
@@ -88,7 +88,7 @@ macro_rules! looked_up {
             }
 
             #[inline(always)]
-            fn halves<H: Hvx>([low, high]: [H::B; 2]) -> [[H::B; 2]; 2] {
+            fn halves<H: Hvx, const I: usize>([low, high]: [H::B; 2]) -> [[H::B; 2]; 2] {
                 static NUMBERS: Numbers = Numbers::new($numbers);
                 [low, H::shr_b::<4>(high)].map(|x| H::lookup_f16(x, &NUMBERS))
             }
@@ -256,14 +256,14 @@ impl<Q: HalfQuants, S: HalfScales> Tiles for Flat<Q, S> {
 }
 
 /// What a tile is made of, by quarters.
-type Loaded<H> = [[<H as Hvx>::B; 2]; 4];
+pub(super) type Loaded<H> = [[<H as Hvx>::B; 2]; 4];
 
 /// Loads the quants of a tile.
 ///
 /// # Safety
 /// `quants` holds them.
 #[inline(always)]
-unsafe fn load<Q: HalfQuants, H: Hvx>(quants: VectorPtr) -> Loaded<H> {
+pub(super) unsafe fn load<Q: HalfQuants, H: Hvx>(quants: VectorPtr) -> Loaded<H> {
     // SAFETY: `quants` holds those of a tile (the caller's contract), which has four quarters.
     unsafe {
         [Q::load::<H, 0>(quants), Q::load::<H, 1>(quants), Q::load::<H, 2>(quants), Q::load::<H, 3>(quants)]
@@ -276,7 +276,7 @@ unsafe fn load<Q: HalfQuants, H: Hvx>(quants: VectorPtr) -> Loaded<H> {
 /// 1. A matrix tile is valid for writing at `to`, and nobody else touches it.
 /// 2. `next` holds the quants of a tile.
 #[inline(always)]
-unsafe fn unpack_and_load<Q: HalfQuants, H: Hvx>(
+pub(super) unsafe fn unpack_and_load<Q: HalfQuants, H: Hvx>(
     [a, b, c, d]: Loaded<H>,
     scale: H::B,
     to: TilePtr,
@@ -304,7 +304,7 @@ unsafe fn unpack_and_load<Q: HalfQuants, H: Hvx>(
 /// `I` is below 4. A matrix tile is valid for writing at `to`, and nobody else touches it.
 #[inline(always)]
 unsafe fn store<Q: HalfQuants, H: Hvx, const I: usize>(x: [H::B; 2], scale: H::B, to: VectorPtr) {
-    let ([a, b], [first, second]) = (Q::halves::<H>(x), Q::K[I]);
+    let ([a, b], [first, second]) = (Q::halves::<H, I>(x), Q::K[I]);
     // SAFETY: a vector has two k, and fours begin at 28 at most, so that these are four of the 16 vectors of
     // the tile at `to` (the caller's contract).
     unsafe {

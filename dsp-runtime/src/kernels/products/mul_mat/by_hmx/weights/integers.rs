@@ -49,7 +49,7 @@ macro_rules! fractions {
 fractions! {
     FiveBits<0>: 6;
     SixBits: 6;
-    TwoBits: 3;
+    TwoBits<0>: 3;
     ThreeBits: 3;
     Indices<Iq4Nl>: 8;
 }

@@ -2,14 +2,15 @@
 //!
 //! Columns are rows of the matrix w. Each is multiplied with a power of two that brings its weights below
 //! 2^15, so that nothing is rounded when that is taken back. Quants that have nothing but a scale become fp16
-//! and are multiplied with it (`floats.rs`): a weight is rounded once. Those with mins, and those whose scale
-//! is a product, become integers of 16 bits first (`integers.rs`).
+//! and are multiplied with it (`floats.rs`, and `two_blocks.rs` for few scales): a weight is rounded once.
+//! Those with mins, and those whose scale is a product, become integers of 16 bits first (`integers.rs`).
 //!
 //! How results stay in range: a result of fp16 is the sum times 2^t. Sums of k products are below 2^(a + log
 //! - down), where weights are below 2^a ([`Depth`]), and t is chosen so that they come out below 2^15.
 
 mod floats;
 mod integers;
+mod two_blocks;
 
 use hexflash_abi::dtype::QuantGroup;
 
