@@ -115,6 +115,10 @@ types! {
     BF16 = 30, "bf16", 1, 2;
     /// 4 bit floats with a shared exponent (gpt-oss).
     MXFP4 = 39, "mxfp4", 32, 17;
+    /// A bit, with a scale.
+    Q1_0 = 41, "q1_0", 128, 18;
+    /// 2 bit, scale.
+    Q2_0 = 42, "q2_0", 64, 18;
 }
 
 impl GgmlType {

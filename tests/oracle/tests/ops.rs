@@ -54,12 +54,16 @@ fn mul_mat_broadcasts_the_weights_and_reads_strides() {
 #[test]
 fn quantized_mul_mat_is_the_product_with_the_decoded_weights() {
     for ty in [GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q6_K, GgmlType::MXFP4, GgmlType::F16]
+        .into_iter()
+        .chain([GgmlType::Q1_0, GgmlType::Q2_0])
     {
         let rows = noise(256 * 5, 3);
         let a = Tensor::new(ty, [256, 5, 1, 1], quantize(ty, &rows, 256));
         let b = tensor([256, 3, 1, 1], 4);
         let (x, y) = (a.to_f32(), b.to_f32());
-        assert!(nmse(&rows, &x) < 0.03, "{ty:?} loses {}", nmse(&rows, &x));
+        // Two values, or three, for all of a block say little of it.
+        let most = if [GgmlType::Q1_0, GgmlType::Q2_0].contains(&ty) { 0.5 } else { 0.03 };
+        assert!(nmse(&rows, &x) < most, "{ty:?} loses {}", nmse(&rows, &x));
         let dot = |i: usize| (0..256).map(|j| x[i % 5 * 256 + j] * y[i / 5 * 256 + j]).sum();
         let want: Vec<f32> = (0..15).map(dot).collect();
         close(&cpu().mul_mat(&a, &b).unwrap(), [5, 3, 1, 1], &want, 5e-4);

@@ -63,6 +63,10 @@ pub enum WeightType {
     Iq4Nl,
     /// 4-bit floats, in blocks of 32
     Mxfp4,
+    /// 1-bit blocks of 128
+    Q1_0,
+    /// 2-bit blocks of 64
+    Q2_0,
     /// 2-bit blocks of 256
     Q2K,
     /// 3-bit blocks of 256
@@ -305,6 +309,8 @@ fn matrix_type(weights: WeightType, name: &str, k: u64) -> GgmlType {
         WeightType::Q5_1 => GgmlType::Q5_1,
         WeightType::Iq4Nl => GgmlType::IQ4_NL,
         WeightType::Mxfp4 => GgmlType::MXFP4,
+        WeightType::Q1_0 => GgmlType::Q1_0,
+        WeightType::Q2_0 => GgmlType::Q2_0,
         WeightType::Q2K => GgmlType::Q2_K,
         WeightType::Q3K => GgmlType::Q3_K,
         WeightType::Q4K => GgmlType::Q4_K,
@@ -601,6 +607,8 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
         WeightType::Iq4Xs => 30,
         WeightType::Bf16 => 32,
         WeightType::Mxfp4 => 38,
+        WeightType::Q1_0 => 40,
+        WeightType::Q2_0 => 41,
     };
     let arch = s.architecture.name();
     w.kv("general.architecture", arch)

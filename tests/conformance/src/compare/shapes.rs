@@ -53,6 +53,10 @@ const WITH_HEAD: ModelShape =
 const DENSE: ModelShape =
     ModelShape { architecture: Architecture::Qwen3, head: 128, ff: 3072, weights: WeightType::F16, ..BASE };
 
+/// Qwen3's, narrower, in whole blocks of 128. Random weights lose most of themselves in one or two bits, and
+/// what rounding of activations makes of the rest grows with layers.
+const FEW_BITS: ModelShape = ModelShape { width: 512, ff: 1536, layers: 2, ..DENSE };
+
 /// Llama's, narrower: heads of 64, four queries to a key.
 const LLAMA: ModelShape =
     ModelShape { architecture: Architecture::Llama, head: 64, width: 512, ff: 1408, layers: 3, ..DENSE };
@@ -272,6 +276,9 @@ pub const SHAPES: &[Named] = &[
     },
     Named { name: "dense-f16", model: DENSE },
     Named { name: "dense-f16-untied", model: ModelShape { untied: true, seed: 2, ..DENSE } },
+    // The types that Bonsai models are published in, embeddings and all.
+    Named { name: "dense-q1_0", model: ModelShape { weights: WeightType::Q1_0, seed: 80, ..FEW_BITS } },
+    Named { name: "dense-q2_0", model: ModelShape { weights: WeightType::Q2_0, seed: 81, ..FEW_BITS } },
     Named { name: "dense-q8_0", model: ModelShape { weights: WeightType::Q8_0, ..DENSE } },
     Named { name: "dense-llama-f16", model: LLAMA },
     // Llama 3.1's divisors, heads of 128; three queries to a key, as in SmolLM2.

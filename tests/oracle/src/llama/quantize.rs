@@ -49,6 +49,8 @@ file_types! {
     IQ4_NL = 25, "IQ4_NL", false;
     IQ4_XS = 30, "IQ4_XS", false;
     MXFP4 = 38, "MXFP4", true;
+    Q1_0 = 40, "Q1_0", false;
+    Q2_0 = 41, "Q2_0", false;
 }
 
 /// Writes the model of `from`, whose matrices had better be floats, to `to` in another type. As always,

@@ -3,7 +3,7 @@
 use super::super::kind::Layout;
 use super::{ALL_TYPES, CaseKind, List, MODELS, WIDTHS};
 use crate::tensor::GgmlType::{
-    self, BF16, F16, F32, I32, I64, IQ4_NL, MXFP4, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0,
+    self, BF16, F16, F32, I32, I64, IQ4_NL, MXFP4, Q1_0, Q2_0, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0,
 };
 
 /// Upstream's base types, less those that hexflash does not know.
@@ -150,6 +150,17 @@ pub(super) fn mul_mat(l: &mut List) {
             l.edge(plain(ty, m, n, k));
         }
     }
+    for ty in [Q1_0, Q2_0] {
+        for (m, n, k) in [(96, 33, 1152), (33, 128, 384), (64, 200, 128), (32, 512, 256)] {
+            l.edge(plain(ty, m, n, k));
+        }
+        // Layers of Qwen3 1.7B, which people have in these types.
+        for n in WIDTHS {
+            for (m, k) in [(2048, 2048), (1024, 2048), (6144, 2048), (2048, 6144)] {
+                l.model(plain(ty, m, n, k));
+            }
+        }
+    }
     // Layers, at each width of a pass. The head is a slice: a whole one has 248,320 rows of the same.
     for s in &MODELS {
         let (q, kv) = (256 * s.q_heads, 256 * s.kv_heads);
@@ -212,7 +223,7 @@ pub(super) fn mul_mat_id(l: &mut List) {
         l.up(by_id(ty, 32, 4, false, [2880, 32, 2880]));
     }
 
-    for ty in [F32, F16, Q8_0, Q4_0, Q6_K] {
+    for ty in [F32, F16, Q8_0, Q4_0, Q6_K, Q1_0, Q2_0] {
         let k = ty.block_len() as i64;
         for (n_mats, n_used, m, n) in [(1, 1, 1, 1), (3, 3, 33, 2), (5, 1, 31, 70), (9, 7, 65, 150)] {
             l.edge(by_id(ty, n_mats, n_used, true, [m, n, k]));

@@ -11,7 +11,7 @@ use super::{Case, CaseKind, Origin};
 use crate::tensor::GgmlType;
 
 /// Types of weights and caches that hexflash knows or may know, in upstream's order.
-const ALL_TYPES: [GgmlType; 16] = [
+const ALL_TYPES: [GgmlType; 18] = [
     GgmlType::F32,
     GgmlType::F16,
     GgmlType::BF16,
@@ -21,6 +21,8 @@ const ALL_TYPES: [GgmlType; 16] = [
     GgmlType::Q5_1,
     GgmlType::Q8_0,
     GgmlType::MXFP4,
+    GgmlType::Q1_0,
+    GgmlType::Q2_0,
     GgmlType::Q2_K,
     GgmlType::Q3_K,
     GgmlType::Q4_K,
