@@ -13,7 +13,7 @@ use futures_util::stream;
 use hexflash::generate::Finish;
 use serde_json::Value;
 
-use super::app::App;
+use super::app::{App, Model};
 use super::error::ApiError;
 use super::json::with;
 use super::shape::{Shape, Text, timings};
@@ -31,6 +31,7 @@ const MAX_WARNING: usize = 400;
 const LINES: &str = "application/x-ndjson";
 
 /// How a request is answered.
+#[derive(Default)]
 pub(super) struct Manner {
     /// Piece by piece.
     pub(super) stream: bool,
@@ -38,15 +39,17 @@ pub(super) struct Manner {
     pub(super) warnings: Vec<String>,
 }
 
-/// Submits orders and answers with what becomes of them.
-pub(super) async fn answer(
-    app: &Arc<App>,
-    orders: Vec<Order>,
-    shape: impl Shape,
-    Manner { stream, warnings }: Manner,
+/// Answers a request with texts: their orders, the shape of the answer, and its manner. To prepare them may
+/// take long, for the sake of templates and long texts.
+pub(super) async fn answer<S: Shape>(
+    app: Arc<App>,
+    prepare: impl FnOnce(&App, &Model) -> Result<(Vec<Order>, S, Manner), ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
+    let work = Arc::clone(&app);
+    let prepared = app.work("the prompt", move || prepare(&work, work.writer()?));
+    let (orders, shape, Manner { stream, warnings }) = prepared.await?;
     let answers = app.scheduler.submit(orders)?;
-    let mut response = if stream { events(app, answers, shape) } else { whole(answers, shape).await? };
+    let mut response = if stream { events(&app, answers, shape) } else { whole(answers, shape).await? };
     for warning in warnings {
         let text: String = warning
             .chars()

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::answer::answer;
 use super::app::Shared;
-use super::dialogue::Dialogue;
+use super::dialogue::{Dialogue, Request};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::json::with;
@@ -24,29 +24,27 @@ use crate::text::parser::Parser;
 use crate::text::part::{Call, Part};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
-    let work = Arc::clone(&app);
-    // Templates and long texts take their time.
-    let prepared = app.work("the prompt", move || {
-        let model = work.writer()?;
-        let Dialogue { orders, parsers, settings, prompt } = Dialogue::prepare(&fields, &work, model)?;
+    answer(app, move |app, model| {
+        let request = Request::read(fields)?;
+        let (origins, verbose) = (request.answer.token_origins, request.answer.verbose);
+        let Dialogue { orders, parsers, settings, prompt } = Dialogue::prepare(request, app, model)?;
         let shape = Chat {
             head: Head::new("chatcmpl-", model),
             n: settings.n,
             usage: settings.usage,
-            origins: fields.flag("token_origins")?,
-            prompt: fields.flag("verbose")?.then_some(prompt),
+            origins,
+            prompt: verbose.then_some(prompt),
             parsers,
         };
-        Ok::<_, ApiError>((orders, shape, settings.manner()))
-    });
-    let (orders, shape, manner) = prepared.await?;
-    answer(&app, orders, shape, manner).await
+        Ok((orders, shape, settings.manner()))
+    })
+    .await
 }
 
 /// How many tokens the prompt of a conversation has.
 pub(super) async fn count(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
-    let n = app.work("the prompt", move || Dialogue::count(&fields, work.writer()?)).await?;
+    let n = app.work("the prompt", move || Dialogue::count(Request::read(fields)?, work.writer()?)).await?;
     Ok(Json(json!({ "object": "response.input_tokens", "input_tokens": n })))
 }
 

@@ -1,9 +1,8 @@
 //! `/v1/completions`.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::response::Response;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::answer;
@@ -12,30 +11,30 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::json::with;
 use super::logprobs;
-use super::order::{MAX_ALTERNATIVES, Settings, prompts};
+use super::order::{Settings, alternatives, prompts};
 use super::shape::{Head, Shape, Text, finish_reason, timed, timings, usage, with_progress};
-use super::unsupported::refuse_chats_only;
 use crate::scheduler::news::{Outcome, Piece, Progress};
 
-pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
-    let work = Arc::clone(&app);
-    let prepared = app.work("the prompt", move || {
-        let model = work.writer()?;
-        refuse_chats_only(&fields)?;
-        let mut settings = Settings::read(&fields, &work, model)?;
-        settings.logprobs = fields.get("logprobs")?;
-        if settings.logprobs > Some(MAX_ALTERNATIVES) {
-            return Err(ApiError::field("logprobs", format!("ask for at most {MAX_ALTERNATIVES}")));
-        }
-        let prompts = prompts(&fields.require::<Value>("prompt")?, &work, model)?;
+/// Fields of this interface alone.
+#[derive(Deserialize)]
+struct Own {
+    prompt: Value,
+    logprobs: Option<usize>,
+}
+
+pub(super) async fn route(State(app): Shared, mut fields: Fields) -> Result<Response, ApiError> {
+    answer(app, move |app, model| {
+        let Own { prompt, logprobs } = fields.take()?;
+        let mut settings = Settings::read(fields, app, model)?;
+        settings.logprobs = logprobs.map(|n| alternatives("logprobs", n)).transpose()?;
+        let prompts = prompts(&prompt, app, model)?;
         let offsets = vec![0; prompts.len() * settings.n];
-        let orders = settings.orders(prompts, &work, model)?;
+        let orders = settings.orders(prompts, app, model)?;
         let shape =
             Completion { head: Head::new("cmpl-", model), n: settings.n, usage: settings.usage, offsets };
         Ok((orders, shape, settings.manner()))
-    });
-    let (orders, shape, manner) = prepared.await?;
-    answer(&app, orders, shape, manner).await
+    })
+    .await
 }
 
 /// OpenAI's completions.

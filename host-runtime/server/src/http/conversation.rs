@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 
 use super::app::Model;
 use super::error::ApiError;
-use super::fields::Fields;
 use crate::text::family::Family;
 use crate::text::thoughts::Thoughts;
 use crate::text::tools::Tools;
@@ -17,7 +16,6 @@ use crate::text::turns::{DEVELOPER, SYSTEM, hand_over_parts, rendered};
 use crate::text::{generic, harmony, history};
 
 /// Arguments of chat templates that are fields of their own in requests of some clients.
-const TEMPLATE_FIELDS: [&str; 2] = [EFFORT, THINKING];
 const EFFORT: &str = "reasoning_effort";
 const THINKING: &str = "enable_thinking";
 /// How hard a model is to think, where it is not to.
@@ -28,19 +26,47 @@ const LEAST_EFFORT: &str = "low";
 /// is the day on which they were made.
 const DATE: (&str, &str) = ("date_string", "%d %b %Y");
 
-/// A message as clients send it.
-#[derive(Deserialize)]
-struct Sent {
-    role: String,
-    #[serde(default)]
-    content: Option<Content>,
-    #[serde(flatten)]
-    extra: Map<String, Value>,
+/// Fields about a conversation, and how the template writes it.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub(super) struct ChatFields {
+    pub(super) messages: Vec<Sent>,
+    pub(super) reasoning_effort: Option<Value>,
+    pub(super) enable_thinking: Option<Value>,
+    /// Anthropic's switch, which other servers have in chats, too.
+    thinking: Option<Value>,
+    chat_template_kwargs: Map<String, Value>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
+/// A message as clients send it.
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(expecting = "a message, with a role and content")]
+pub(super) struct Sent {
+    pub(super) role: String,
+    pub(super) content: Option<Content>,
+    #[serde(flatten)]
+    pub(super) extra: Map<String, Value>,
+}
+
+impl Sent {
+    /// A message that is a text.
+    pub(super) fn new(role: &str, text: String) -> Self {
+        Self { role: role.to_owned(), content: Some(Content::Text(text)), extra: Map::new() }
+    }
+
+    /// The message with another field.
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.extra.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+/// A text, or parts.
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(untagged, expecting = "give a text, or a list of parts")]
+pub(super) enum Content {
     Text(String),
     Parts(Vec<Map<String, Value>>),
 }
@@ -61,7 +87,7 @@ struct Begun {
 const MEDIA: [&str; 7] = ["images", "image", "image_url", "input_image", "audio", "input_audio", "video"];
 
 /// The prompt of a conversation, with tools if there are any.
-pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> Result<Prompt, ApiError> {
+pub(super) fn render(mut chat: ChatFields, tools: Option<&Tools>, model: &Model) -> Result<Prompt, ApiError> {
     let (template, source) = model.card.template.as_ref().ok_or_else(|| {
         ApiError::invalid(
             "the model has no chat template; start the server with --chat-template (a file, or chatml), or use \
@@ -69,9 +95,9 @@ pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> R
         )
     })?;
     let family = model.card.calls();
-    let mut messages = messages(fields)?;
+    let mut messages = messages(std::mem::take(&mut chat.messages))?;
     messages.iter_mut().for_each(|message| history::adapt(message, family, source));
-    let begun = take_begun(fields, &mut messages)?;
+    let begun = chat.take_begun(&mut messages)?;
     for message in &mut messages {
         // Most templates know no other name for it.
         let is_known = || ["'developer'", "\"developer\""].iter().any(|role| source.contains(role));
@@ -85,8 +111,8 @@ pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> R
     }
     let shown = tools.filter(|_| family != Family::Generic);
     let mut options = RenderOptions {
-        add_generation_prompt: begun.is_some() || fields.get("add_generation_prompt")?.unwrap_or(true),
-        kwargs: arguments(fields, shown, model, family)?,
+        add_generation_prompt: begun.is_some() || chat.add_generation_prompt.unwrap_or(true),
+        kwargs: chat.arguments(shown, model, family),
         now: None,
     };
     hand_over_parts(&mut messages, template.contents());
@@ -131,79 +157,63 @@ pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> R
     Ok(Prompt { text, thinks })
 }
 
-/// Arguments that the template is given besides messages.
-fn arguments(
-    fields: &Fields,
-    tools: Option<&Tools>,
-    model: &Model,
-    family: Family,
-) -> Result<Map<String, Value>, ApiError> {
-    let source = model.card.template_source();
-    let mut all = model.card.template_args.clone();
-    for name in TEMPLATE_FIELDS {
-        all.extend(fields.raw(name).map(|value| (name.to_owned(), value.clone())));
-    }
-    // Other servers have Anthropic's switch in chats, too.
-    if let Some(kind) = fields.raw("thinking").and_then(|thinking| thinking.get("type")) {
-        all.entry(THINKING).or_insert_with(|| (kind != "disabled").into());
-    }
-    if fields.raw(EFFORT).is_some_and(|effort| effort == NO_EFFORT) {
-        // Few templates have a word for it: most have a switch, and harmony has a least effort.
-        all.entry(THINKING).or_insert_with(|| false.into());
-        if family == Family::Harmony {
-            all.insert(EFFORT.to_owned(), LEAST_EFFORT.into());
-        } else if !["'none'", "\"none\""].iter().any(|word| source.contains(word)) {
-            all.remove(EFFORT);
+impl ChatFields {
+    /// Arguments that the template is given besides messages.
+    fn arguments(self, tools: Option<&Tools>, model: &Model, family: Family) -> Map<String, Value> {
+        let source = model.card.template_source();
+        let mut all = model.card.template_args.clone();
+        let has_no_effort = self.reasoning_effort.as_ref().is_some_and(|effort| effort == NO_EFFORT);
+        all.extend(self.reasoning_effort.map(|effort| (EFFORT.to_owned(), effort)));
+        all.extend(self.enable_thinking.map(|thinks| (THINKING.to_owned(), thinks)));
+        if let Some(kind) = self.thinking.as_ref().and_then(|thinking| thinking.get("type")) {
+            all.entry(THINKING).or_insert_with(|| (kind != "disabled").into());
         }
+        if has_no_effort {
+            // Few templates have a word for it: most have a switch, and harmony has a least effort.
+            all.entry(THINKING).or_insert_with(|| false.into());
+            if family == Family::Harmony {
+                all.insert(EFFORT.to_owned(), LEAST_EFFORT.into());
+            } else if !["'none'", "\"none\""].iter().any(|word| source.contains(word)) {
+                all.remove(EFFORT);
+            }
+        }
+        all.extend(tools.map(|tools| ("tools".to_owned(), tools.list.clone().into())));
+        all.extend(self.chat_template_kwargs);
+        let (name, format) = DATE;
+        if let (false, Ok(date)) = (all.contains_key(name), today(format)) {
+            all.insert(name.to_owned(), date.into());
+        }
+        all
     }
-    all.extend(tools.map(|tools| ("tools".to_owned(), tools.list.clone().into())));
-    all.extend(fields.get::<Map<String, Value>>("chat_template_kwargs")?.unwrap_or_default());
-    let (name, format) = DATE;
-    if let (false, Ok(date)) = (all.contains_key(name), today(format)) {
-        all.insert(name.to_owned(), date.into());
+
+    /// The beginning of the answer, if a conversation ends with one: a last message of the assistant's that
+    /// calls no tools is no turn of its own. The text goes on from it, as with llama-server and Anthropic.
+    fn take_begun(&self, messages: &mut Vec<Message>) -> Result<Option<Begun>, ApiError> {
+        const NAME: &str = "continue_final_message";
+        let (wanted, opens) = (self.continue_final_message, self.add_generation_prompt);
+        if wanted == Some(true) && opens == Some(true) {
+            return Err(ApiError::field(NAME, "add_generation_prompt asks for another answer; ask for one"));
+        }
+        let is_begun =
+            |message: &Message| message.role == "assistant" && !message.extra.contains_key("tool_calls");
+        if !wanted.unwrap_or(opens != Some(false)) || !messages.last().is_some_and(is_begun) {
+            return match wanted {
+                Some(true) => Err(ApiError::field(NAME, "the last message is no text of the assistant's")),
+                _ => Ok(None),
+            };
+        }
+        let begun = messages.pop().map(|message| {
+            let thoughts = message.extra.get("reasoning_content").and_then(Value::as_str).unwrap_or_default();
+            Begun { thoughts: thoughts.to_owned(), text: message.content }
+        });
+        if messages.last().is_some_and(is_begun) {
+            return Err(ApiError::field("messages", "the last two messages are the assistant's; join them"));
+        }
+        Ok(begun)
     }
-    Ok(all)
 }
 
-/// The beginning of the answer, if a conversation ends with one: a last message of the assistant's that calls
-/// no tools is no turn of its own, and the text goes on from it, as with llama-server and Anthropic.
-fn take_begun(fields: &Fields, messages: &mut Vec<Message>) -> Result<Option<Begun>, ApiError> {
-    const NAME: &str = "continue_final_message";
-    let (wanted, opens) = (fields.get(NAME)?, fields.get::<bool>("add_generation_prompt")?);
-    if wanted == Some(true) && opens == Some(true) {
-        return Err(ApiError::field(
-            NAME,
-            "add_generation_prompt asks for an answer of its own; ask for one of them",
-        ));
-    }
-    let is_begun =
-        |message: &Message| message.role == "assistant" && !message.extra.contains_key("tool_calls");
-    if !wanted.unwrap_or(opens != Some(false)) || !messages.last().is_some_and(is_begun) {
-        return match wanted {
-            Some(true) => Err(ApiError::field(NAME, "the last message is no text of the assistant's")),
-            _ => Ok(None),
-        };
-    }
-    let begun = messages.pop().map(|message| Begun {
-        thoughts: message
-            .extra
-            .get("reasoning_content")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned(),
-        text: message.content,
-    });
-    if messages.last().is_some_and(is_begun) {
-        return Err(ApiError::field(
-            "messages",
-            "the conversation ends with two messages of the assistant's",
-        ));
-    }
-    Ok(begun)
-}
-
-fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
-    let sent: Vec<Sent> = fields.require("messages")?;
+fn messages(sent: Vec<Sent>) -> Result<Vec<Message>, ApiError> {
     if sent.is_empty() {
         return Err(ApiError::field("messages", "give at least one message"));
     }
@@ -228,6 +238,11 @@ pub(super) fn refuse_media(message: &Map<String, Value>, field: &str) -> Result<
     let is_nothing = |value: &Value| value.is_null() || *value == "" || *value == json!([]);
     let found = MEDIA.iter().find(|name| message.get(**name).is_some_and(|value| !is_nothing(value)));
     found.map_or(Ok(()), |name| Err(ApiError::no_images(&format!("{field}.{name}"))))
+}
+
+/// The type of a part of a message.
+pub(super) fn kind(part: &Map<String, Value>) -> &str {
+    part.get("type").and_then(Value::as_str).unwrap_or("no type")
 }
 
 /// The text of a message in parts.

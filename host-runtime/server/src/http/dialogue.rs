@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
+use super::answer::Manner;
 use super::app::{App, MAX_TEXT, Model};
-use super::conversation::{Prompt, render};
+use super::conversation::{ChatFields, Prompt, render};
 use super::error::ApiError;
 use super::fields::Fields;
-use super::offer;
-use super::order::{MAX_ALTERNATIVES, Settings};
-use super::unsupported::refuse_in_chats;
+use super::form::FormFields;
+use super::offer::{ToolFields, offer};
+use super::order::{Settings, TextFields, alternatives};
+use super::unsupported::{ALWAYS, CHATS, refuse};
 use crate::options::ReasoningFormat;
 use crate::scheduler::order::Order;
 use crate::text::calls::reader::Reader;
@@ -28,13 +32,61 @@ pub(super) struct Dialogue {
     pub(super) prompt: String,
 }
 
+/// A request for answers to a conversation, by OpenAI's names.
+#[derive(Debug, PartialEq)]
+pub(super) struct Request {
+    pub(super) text: TextFields,
+    pub(super) form: FormFields,
+    pub(super) tools: ToolFields,
+    pub(super) chat: ChatFields,
+    pub(super) answer: AnswerFields,
+    /// Fields that nobody knows.
+    rest: Fields,
+}
+
+/// Fields about what is told in answers to conversations.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub(super) struct AnswerFields {
+    pub(super) logprobs: bool,
+    top_logprobs: usize,
+    /// Where thoughts go.
+    reasoning_format: Option<String>,
+    /// Whether to tell where tokens came from.
+    pub(super) token_origins: bool,
+    /// Whether to tell the prompt.
+    pub(super) verbose: bool,
+}
+
+impl Request {
+    /// The fields of a request that its interface does not have for itself.
+    pub(super) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        Ok(Self {
+            text: fields.take()?,
+            form: fields.take()?,
+            tools: fields.take()?,
+            chat: fields.take()?,
+            answer: fields.take()?,
+            rest: fields,
+        })
+    }
+
+    /// Refuses what would change the answer and is not known.
+    pub(super) fn refuse_unknown(&self) -> Result<(), ApiError> {
+        refuse(&self.rest, &ALWAYS)?;
+        refuse(&self.rest, &CHATS)
+    }
+}
+
 impl Dialogue {
-    /// Reads the fields of `/v1/chat/completions`, to which those of the other routes are translated.
-    pub(super) fn prepare(fields: &Fields, app: &App, model: &Model) -> Result<Self, ApiError> {
-        refuse_in_chats(fields)?;
-        let mut settings = Settings::read(fields, app, model)?;
-        settings.logprobs = alternatives(fields)?;
-        let offer = offer::read(fields, model, settings.has_form())?;
+    /// Prepares a request, to which those of all interfaces for conversations are translated.
+    pub(super) fn prepare(request: Request, app: &App, model: &Model) -> Result<Self, ApiError> {
+        request.refuse_unknown()?;
+        let Request { text, form, tools, chat, answer, .. } = request;
+        let mut settings = Settings::of(text, form, app, model)?;
+        settings.logprobs = answer.alternatives()?;
+        let apart = answer.thoughts_are_apart(app)?;
+        let offer = offer(tools, model, settings.has_form())?;
         if !offer.left_out.is_empty() {
             let kinds = offer.left_out.join(", ");
             settings.warn(format!("these kinds of tools are not run here and were left out: {kinds}"));
@@ -49,8 +101,7 @@ impl Dialogue {
             None => {}
         }
         let tools = offer.tools.map(Arc::new);
-        let Prompt { text: mut rendered, thinks } = render(fields, tools.as_deref(), model)?;
-        let apart = thoughts_are_apart(fields, app)?;
+        let Prompt { text: mut rendered, thinks } = render(chat, tools.as_deref(), model)?;
         let (source, family) = (model.card.template_source(), model.card.calls());
         let harmony = family == Family::Harmony;
         if harmony && has_form && rendered.ends_with(harmony::OPENED) {
@@ -78,21 +129,26 @@ impl Dialogue {
         Ok(Self { orders, parsers, settings, prompt: rendered })
     }
 
-    /// The orders and the parser of interfaces that have one answer to each request.
+    /// Orders, parser and manner for interfaces that have one answer to each request.
     ///
     /// # Errors
     /// The request asks for more.
-    pub(super) fn single(mut self) -> Result<(Vec<Order>, Parser), ApiError> {
+    pub(super) fn single(mut self) -> Result<(Vec<Order>, Parser, Manner), ApiError> {
         match (self.parsers.pop(), self.parsers.is_empty()) {
-            (Some(parser), true) => Ok((self.orders, parser)),
+            (Some(parser), true) => Ok((self.orders, parser, self.settings.manner())),
             _ => Err(ApiError::unsupported("n", "ask again for another answer")),
         }
     }
 
-    /// Tokens of the prompt that the conversation gives.
-    pub(super) fn count(fields: &Fields, model: &Model) -> Result<usize, ApiError> {
-        let tools = offer::read(fields, model, false)?.tools;
-        let rendered = render(fields, tools.as_ref(), model)?.text;
+    /// The prompt that a conversation gives, of which no answer is wanted.
+    pub(super) fn prompt(request: Request, model: &Model) -> Result<String, ApiError> {
+        let tools = offer(request.tools, model, false)?.tools;
+        render(request.chat, tools.as_ref(), model).map(|prompt| prompt.text)
+    }
+
+    /// Tokens of that prompt, whatever else is in the request.
+    pub(super) fn count(request: Request, model: &Model) -> Result<usize, ApiError> {
+        let rendered = Self::prompt(request, model)?;
         if rendered.len() > MAX_TEXT {
             let reason = format!("their prompt has {} bytes; {MAX_TEXT} can be counted", rendered.len());
             return Err(ApiError::field("messages", reason));
@@ -107,28 +163,42 @@ fn tokens(rendered: &str, model: &Model) -> Result<Vec<u32>, ApiError> {
     Ok(model.card.text.tokenizer.encode_prompt(rendered)?)
 }
 
-/// `logprobs` and `top_logprobs`.
-fn alternatives(fields: &Fields) -> Result<Option<usize>, ApiError> {
-    let top = fields.get::<usize>("top_logprobs")?;
-    let wanted = fields.flag("logprobs")?;
-    match top {
-        Some(n) if n > MAX_ALTERNATIVES => {
-            Err(ApiError::field("top_logprobs", format!("ask for at most {MAX_ALTERNATIVES}")))
+impl AnswerFields {
+    /// Alternatives of each token whose probabilities are wanted, if any are.
+    fn alternatives(&self) -> Result<Option<usize>, ApiError> {
+        const NAME: &str = "top_logprobs";
+        match alternatives(NAME, self.top_logprobs)? {
+            n if n > 0 && !self.logprobs => Err(ApiError::field(NAME, "this needs logprobs: true")),
+            n => Ok(self.logprobs.then_some(n)),
         }
-        Some(n) if n > 0 && !wanted => Err(ApiError::field("top_logprobs", "this needs logprobs: true")),
-        top => Ok(wanted.then_some(top.unwrap_or(0))),
+    }
+
+    fn thoughts_are_apart(&self, app: &App) -> Result<bool, ApiError> {
+        let wrong = |reason: String| ApiError::unsupported("reasoning_format", &reason);
+        let format =
+            self.reasoning_format.as_ref().map(|format| format.parse().map_err(wrong)).transpose()?;
+        Ok(format.unwrap_or(app.options.reasoning) == ReasoningFormat::Apart)
     }
 }
 
-/// Whether thoughts are to be apart from the answer, which `reasoning_format` says.
-fn thoughts_are_apart(fields: &Fields, app: &App) -> Result<bool, ApiError> {
-    const NAME: &str = "reasoning_format";
-    let format = match fields.get::<String>(NAME)? {
-        None => app.options.reasoning,
-        Some(format) => format.parse().map_err(|reason: String| ApiError::unsupported(NAME, &reason))?,
-    };
-    Ok(match format {
-        ReasoningFormat::None => false,
-        ReasoningFormat::Apart => true,
-    })
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Map, Value};
+
+    use super::*;
+    use crate::http::unsupported::TEXTS;
+
+    #[test]
+    fn what_is_refused_is_known_to_nobody() {
+        let named = [&ALWAYS[..], &CHATS, &TEXTS].concat().into_iter().flat_map(|(names, ..)| names);
+        let named: BTreeSet<&str> = named.copied().collect();
+        let fields: Map<_, _> = named.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
+        let body = Value::from(fields).to_string();
+        let Request { mut rest, .. } = Request::read(Fields::parse(body.as_bytes()).unwrap()).unwrap();
+        let known: Vec<&str> = named.into_iter().filter(|name| rest.remove(name).is_none()).collect();
+        // Chats know these, and other texts have no use for them.
+        assert_eq!(known, ["messages", "tool_choice", "tools"]);
+    }
 }

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::app::{App, Model, Shared};
@@ -17,19 +18,31 @@ use super::order::{NO_TEXT, token_id};
 const MAX_INPUTS: usize = 2048;
 
 /// Form of the vectors.
-#[derive(Clone, Copy, serde::Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Encoding {
     /// Lists of numbers.
+    #[default]
     Float,
     /// The bytes of the floats, little endian.
     Base64,
 }
 
-pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
-    let encoding = fields.get("encoding_format")?.unwrap_or(Encoding::Float);
-    let input = fields.require("input")?;
-    let (vectors, tokens) = vectors(&app, fields, input).await?;
+/// Fields of a request for vectors.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct VectorFields {
+    pub(super) input: Value,
+    #[serde(rename = "model")]
+    _model: String,
+    dimensions: Option<u32>,
+    encoding_format: Encoding,
+}
+
+pub(super) async fn create(State(app): Shared, mut fields: Fields) -> Result<Json<Value>, ApiError> {
+    let asked: VectorFields = fields.take()?;
+    let encoding = asked.encoding_format;
+    let (vectors, tokens) = vectors(&app, asked).await?;
     let encoded = |vector: &Vec<f32>| match encoding {
         Encoding::Float => json!(vector),
         Encoding::Base64 => {
@@ -48,23 +61,18 @@ pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Json<Va
 }
 
 /// The vectors of the texts of `input`, and the tokens of all of them, whatever the interface.
-pub(super) async fn vectors(
-    app: &Arc<App>,
-    fields: Fields,
-    input: Value,
-) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
+pub(super) async fn vectors(app: &Arc<App>, asked: VectorFields) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
     let work = Arc::clone(app);
     let texts = app.work("the texts", move || {
         let model = work.model()?;
         if !model.makes_vectors {
             return Err(ApiError::switched_off("--embeddings"));
         }
-        fields.get::<String>("model")?;
-        if fields.get::<u32>("dimensions")?.is_some_and(|wanted| wanted != model.n_embd) {
+        if asked.dimensions.is_some_and(|wanted| wanted != model.n_embd) {
             let reason = format!("vectors of this model have {} values; drop it", model.n_embd);
             return Err(ApiError::field("dimensions", reason));
         }
-        texts(&input, model)
+        texts(&asked.input, model)
     });
     let texts = texts.await?;
     let tokens = texts.iter().map(Vec::len).sum();

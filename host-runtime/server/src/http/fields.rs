@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde_json::{Map, Value};
 
 use super::app::App;
@@ -16,6 +16,10 @@ use crate::connections::Connection;
 use crate::text::kinds::whole;
 
 /// The fields of a JSON object. `null` counts as absent, as clients send it for what they do not set.
+///
+/// Each part of the server has a struct of those that it knows, and takes them. What is left at the end is
+/// known to nobody, and refused where it would change the answer.
+#[derive(Debug, PartialEq)]
 pub(super) struct Fields(Map<String, Value>);
 
 /// Bytes beyond the limit that are read and dropped: whoever is still sending does not read the answer.
@@ -99,16 +103,6 @@ fn weight(text: &[u8]) -> usize {
 }
 
 impl Fields {
-    /// Fields that were made here.
-    pub(super) fn new(fields: Map<String, Value>) -> Self {
-        Self(fields)
-    }
-
-    /// All fields.
-    pub(super) fn into_map(self) -> Map<String, Value> {
-        self.0
-    }
-
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
         if weight(bytes) > MAX_WEIGHT {
             let message = "the body of the request has too many values; send fewer in one request";
@@ -118,40 +112,86 @@ impl Fields {
         parsed.map(Self).map_err(|error| ApiError::invalid(format!("the body is no JSON object: {error}")))
     }
 
-    /// A field, if it is there.
-    pub(super) fn raw(&self, name: &str) -> Option<&Value> {
+    /// Takes the fields that a struct has out of these, so that what no type has is left.
+    pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+        serde_path_to_error::deserialize(Taking(self)).map_err(|error| wrong(&error))
+    }
+
+    /// Takes a field out, whatever it is.
+    pub(super) fn remove(&mut self, name: &str) -> Option<Value> {
+        self.0.remove(name)
+    }
+
+    /// A field that was not taken, if it is there.
+    pub(super) fn left(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// A field as a value of a type.
-    pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ApiError> {
-        let Some(value) = self.raw(name) else { return Ok(None) };
-        let read = T::deserialize(value).or_else(|error| match value {
+    /// Adds fields, in the place of those that have their names.
+    pub(super) fn extend(&mut self, more: impl IntoIterator<Item = (String, Value)>) {
+        self.0.extend(more);
+    }
+}
+
+/// Source of the fields of a struct, which says which these are.
+struct Taking<'f>(&'f mut Fields);
+
+impl<'de> Deserializer<'de> for Taking<'_> {
+    type Error = serde_json::Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        let taken = |name: &&str| match self.0.0.remove_entry(*name)? {
+            (_, Value::Null) => None,
             // JavaScript has no other numbers: 5.0 is 5.
-            Value::Number(_) | Value::Array(_) => T::deserialize(whole(value.clone())).map_err(|_| error),
-            _ => Err(error),
-        });
-        read.map(Some).map_err(|error| ApiError::field(name, error))
+            (name, value @ (Value::Number(_) | Value::Array(_))) => Some((name, whole(value))),
+            field => Some(field),
+        };
+        let taken: Map<_, _> = fields.iter().filter_map(taken).collect();
+        taken.deserialize_struct(name, fields, visitor)
     }
 
-    /// A field that must be there.
-    pub(super) fn require<T: DeserializeOwned>(&self, name: &str) -> Result<T, ApiError> {
-        self.get(name)?.ok_or_else(|| ApiError::field(name, "this field is missing"))
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        std::mem::take(&mut self.0.0).deserialize_any(visitor)
     }
 
-    /// The first of several names of a field.
-    pub(super) fn first<T: DeserializeOwned>(&self, names: &[&str]) -> Result<Option<T>, ApiError> {
-        names.iter().find_map(|name| self.get(name).transpose()).transpose()
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
+}
 
-    /// A switch, off unless it is set.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, ApiError> {
-        Ok(self.get(name)?.unwrap_or(false))
-    }
+/// The error that names the field, however deep it is.
+fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> ApiError {
+    let (path, reason) = (error.path().to_string(), error.inner().to_string());
+    // Only the words say which field is missing; the path ends at what lacks it.
+    let Some(missing) = reason.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) else {
+        return ApiError::field(&path, in_words(&reason));
+    };
+    let path = if path == "." { missing.to_owned() } else { format!("{path}.{missing}") };
+    ApiError::field(&path, "this field is missing")
+}
+
+/// Words of serde about a value, without Rust's names of types.
+fn in_words(reason: &str) -> String {
+    let Some((found, expected)) = reason.rsplit_once(", expected ") else { return reason.to_owned() };
+    let expected = match expected {
+        "f32" => "a number",
+        "i64" | "i128" | "u32" | "usize" => "a whole number that fits",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
 
     #[test]
@@ -161,6 +201,51 @@ mod tests {
         for item in ["0", "[]", r#"{"":0}"#] {
             let refused = Fields::parse(of(item, 2 << 20).as_bytes()).err().unwrap().json();
             assert_eq!(refused["error"]["code"], 413, "{item}: {refused}");
+        }
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Taken {
+        name: String,
+        n: Option<u32>,
+        #[serde(default)]
+        parts: Vec<Part>,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Part {
+        text: String,
+    }
+
+    #[test]
+    fn a_struct_takes_its_fields_and_leaves_the_others() {
+        let body = br#"{"other": 1, "n": 5.0, "name": "a", "name": "b", "parts": null}"#;
+        let mut fields = Fields::parse(body).unwrap();
+        let taken: Taken = fields.take().unwrap();
+        assert_eq!(taken, Taken { name: "b".to_owned(), n: Some(5), parts: Vec::new() });
+        assert_eq!(fields.0, Map::from_iter([("other".to_owned(), 1.into())]));
+    }
+
+    #[test]
+    fn errors_name_the_field_and_what_was_expected() {
+        for (body, words) in [
+            ("{}", "name: this field is missing"),
+            (r#"{"name": null}"#, "name: this field is missing"),
+            (r#"{"name": 5}"#, "name: invalid type: integer `5`, expected a string"),
+            (
+                r#"{"name": "a", "n": 1.5}"#,
+                "n: invalid type: floating point `1.5`, expected a whole number that fits",
+            ),
+            (
+                r#"{"name": "a", "n": -1}"#,
+                "n: invalid value: integer `-1`, expected a whole number that fits",
+            ),
+            (r#"{"name": "a", "parts": [{"text": "b"}, {}]}"#, "parts[1].text: this field is missing"),
+            (r#"{"name": "a", "parts": [7]}"#, "parts[0]: invalid type: integer `7`, expected an object"),
+        ] {
+            let error = Fields::parse(body.as_bytes()).unwrap().take::<Taken>().unwrap_err().json();
+            assert_eq!(error["error"]["message"], words);
+            assert_eq!(error["error"]["param"], words.split(": ").next().unwrap());
         }
     }
 

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::app::Model;
 use super::error::ApiError;
-use super::fields::Fields;
 use crate::gbnf;
 use crate::schema::Schema;
 use crate::text::form::{Form, GRAMMAR};
@@ -18,28 +17,52 @@ const LARK: &str = "%llguidance";
 /// until its tokens are used up.
 const BLANKS: &str = r"[ \n\t]{1,20}";
 
+/// Words for a kind of format that is not known.
+const NO_KIND: &str = "none of text, json_object, json_schema";
+
+/// Fields that ask for a form: OpenAI's, llama-server's and vLLM's, of which older ones have a name each.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub(super) struct FormFields {
+    pub(super) response_format: Option<Format>,
+    json_schema: Option<Value>,
+    grammar: Option<String>,
+    structured_outputs: Structured,
+    guided_json: Option<Value>,
+    guided_regex: Option<String>,
+    guided_choice: Option<Vec<String>>,
+    guided_grammar: Option<String>,
+    guided_whitespace_pattern: Option<String>,
+}
+
 /// OpenAI's field.
-#[derive(Deserialize)]
-struct Format {
+#[derive(Debug, Default, Deserialize, PartialEq)]
+pub(super) struct Format {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
     json_schema: Option<Named>,
     /// llama-server's, beside `json_object`.
-    #[serde(default)]
     schema: Option<Value>,
 }
 
 /// A schema with its name.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize, PartialEq)]
 struct Named {
     schema: Value,
-    #[serde(default)]
+    strict: Option<bool>,
+}
+
+/// A format whose schema stands beside its kind, as newer interfaces have it.
+#[derive(Deserialize)]
+pub(super) struct FlatFormat {
+    #[serde(rename = "type")]
+    kind: String,
+    schema: Option<Value>,
     strict: Option<bool>,
 }
 
 /// vLLM's field: one of these. What it may hold besides says how the form is compiled, or is refused by name.
-#[derive(Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, PartialEq)]
 struct Structured {
     json: Option<Value>,
     regex: Option<String>,
@@ -54,19 +77,43 @@ struct Structured {
 const MAX_CHOICES: usize = 4096;
 const MAX_CHOICE_BYTES: usize = 256 << 10;
 
-/// The form that a request wants, if it wants one.
-pub(super) fn read(fields: &Fields, model: &Model) -> Result<Option<Form>, ApiError> {
-    let wanted = [of_format(fields)?, of_schema(fields)?, of_grammar(fields, model)?];
-    let mut wanted = wanted.into_iter().flatten().chain(of_structured(fields, model)?);
-    let Some((name, grammar, ignored)) = wanted.next() else { return Ok(None) };
-    if let Some((other, ..)) = wanted.next() {
-        return Err(ApiError::field(name, format!("there is {other}, too; ask for one of them")));
+impl FormFields {
+    /// The form that a request wants, if it wants one.
+    pub(super) fn form(self, model: &Model) -> Result<Option<Form>, ApiError> {
+        const OLD: [&str; 4] = ["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
+        let old = Structured {
+            json: self.guided_json,
+            regex: self.guided_regex,
+            choice: self.guided_choice,
+            grammar: self.guided_grammar,
+            whitespace_pattern: self.guided_whitespace_pattern,
+            ..Structured::default()
+        };
+        let mut found = Vec::new();
+        found.extend(self.response_format.map_or(Ok(None), Format::form)?);
+        found.extend(self.json_schema.map(|schema| of_json("json_schema", schema, false)).transpose()?);
+        found.extend(given(self.grammar).map(|text| of_text(GRAMMAR, text, model)).transpose()?);
+        found.extend(self.structured_outputs.forms(["structured_outputs"; 4], model)?);
+        found.extend(old.forms(OLD, model)?);
+        let mut found = found.into_iter();
+        let Some((name, grammar, ignored)) = found.next() else { return Ok(None) };
+        if let Some((other, ..)) = found.next() {
+            return Err(ApiError::field(name, format!("there is {other}, too; ask for one of them")));
+        }
+        Ok(Some(Form::new(name, grammar, ignored)))
     }
-    Ok(Some(Form::new(name, grammar, ignored)))
 }
 
+/// A text that asks for something.
+fn given(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// A field, its grammar, and what of it answers are not kept to.
+type Found = (&'static str, TopLevelGrammar, Option<String>);
+
 /// The grammar of a schema, which may have options of its own for the compiler.
-fn of_json(name: &'static str, schema: Value, is_strict: bool) -> Result<Wanted, ApiError> {
+fn of_json(name: &'static str, schema: Value, is_strict: bool) -> Result<Found, ApiError> {
     let mut schema = Schema::of(schema);
     if is_strict {
         schema = schema.strict().map_err(|reason| ApiError::unsupported(name, &reason))?;
@@ -76,72 +123,50 @@ fn of_json(name: &'static str, schema: Value, is_strict: bool) -> Result<Wanted,
     if let Some(schema) = schema.as_object_mut() {
         schema.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": BLANKS }));
     }
-    Ok(Some((name, TopLevelGrammar::from_json_schema(schema), ignored)))
+    Ok((name, TopLevelGrammar::from_json_schema(schema), ignored))
 }
 
-/// A field, its grammar, and what of it answers are not kept to.
-type Found = (&'static str, TopLevelGrammar, Option<String>);
-type Wanted = Option<Found>;
-
-fn of_format(fields: &Fields) -> Result<Wanted, ApiError> {
-    const NAME: &str = "response_format";
-    let Some(format) = fields.get::<Format>(NAME)? else { return Ok(None) };
-    let is_strict = format.json_schema.as_ref().is_some_and(|named| named.strict == Some(true));
-    let schema = match (format.kind.as_str(), format.json_schema) {
-        ("text", _) => return Ok(None),
-        ("json_object", _) => format.schema.unwrap_or_else(|| json!({ "type": "object" })),
-        ("json_schema", Some(Named { schema, .. })) => schema,
-        ("json_schema", None) => return Err(ApiError::field(NAME, "json_schema is missing in it")),
-        (kind, _) => {
-            return Err(ApiError::unsupported(
-                NAME,
-                &format!("{kind} is none of text, json_object, json_schema"),
-            ));
+impl FlatFormat {
+    /// Format as chats have it; `name` is the field that this one stands in.
+    pub(super) fn nested(self, name: &str) -> Result<Format, ApiError> {
+        match (self.kind.as_str(), self.schema) {
+            ("json_schema", Some(schema)) => Ok(Format::of_schema(schema, self.strict)),
+            ("json_schema", None) => Err(ApiError::field(name, "the schema is missing in format")),
+            ("text" | "json_object", _) => Ok(Format { kind: self.kind, ..Format::default() }),
+            (kind, _) => Err(ApiError::unsupported(name, &format!("{kind} is {NO_KIND}"))),
         }
-    };
-    of_json(NAME, schema, is_strict)
+    }
 }
 
-fn of_schema(fields: &Fields) -> Result<Wanted, ApiError> {
-    const NAME: &str = "json_schema";
-    fields.get::<Value>(NAME)?.map_or(Ok(None), |schema| of_json(NAME, schema, false))
-}
+impl Format {
+    /// The format of texts that fit a schema.
+    pub(super) fn of_schema(schema: Value, strict: Option<bool>) -> Self {
+        let json_schema = Some(Named { schema, strict });
+        Self { kind: "json_schema".to_owned(), json_schema, schema: None }
+    }
 
-fn of_grammar(fields: &Fields, model: &Model) -> Result<Wanted, ApiError> {
-    let text = fields.get::<String>(GRAMMAR)?.filter(|text| !text.is_empty());
-    text.map_or(Ok(None), |text| of_text(GRAMMAR, text, model))
+    fn form(self) -> Result<Option<Found>, ApiError> {
+        const NAME: &str = "response_format";
+        let (schema, strict) = match (self.kind.as_str(), self.json_schema) {
+            ("text", _) => return Ok(None),
+            ("json_object", _) => (self.schema.unwrap_or_else(|| json!({ "type": "object" })), None),
+            ("json_schema", Some(Named { schema, strict })) => (schema, strict),
+            ("json_schema", None) => return Err(ApiError::field(NAME, "json_schema is missing in it")),
+            (kind, _) => return Err(ApiError::unsupported(NAME, &format!("{kind} is {NO_KIND}"))),
+        };
+        of_json(NAME, schema, strict == Some(true)).map(Some)
+    }
 }
 
 /// The grammar of a text in GBNF, or in llguidance's own language.
-fn of_text(name: &'static str, text: String, model: &Model) -> Result<Wanted, ApiError> {
+fn of_text(name: &'static str, text: String, model: &Model) -> Result<Found, ApiError> {
     if text.starts_with(LARK) {
-        return Ok(Some((name, TopLevelGrammar::from_lark(text), None)));
+        return Ok((name, TopLevelGrammar::from_lark(text), None));
     }
     let tokenizer = &model.card.text.tokenizer;
     let translated = gbnf::translate(&text, |token| tokenizer.id_of(token));
     let lark = translated.map_err(|error| ApiError::field(name, error.to_string()))?;
-    Ok(Some((name, TopLevelGrammar::from_lark(lark), None)))
-}
-
-/// What vLLM's fields ask for: `structured_outputs`, and the older ones of a name each.
-fn of_structured(fields: &Fields, model: &Model) -> Result<Vec<Found>, ApiError> {
-    const NAME: &str = "structured_outputs";
-    let mut all = Vec::new();
-    if let Some(wanted) = fields.get::<Structured>(NAME)? {
-        all.extend(wanted.forms([NAME; 4], model)?);
-    }
-    const OLD: [&str; 4] = ["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
-    let [json, regex, choice, grammar] = OLD;
-    let old = Structured {
-        json: fields.get(json)?,
-        regex: fields.get(regex)?,
-        choice: fields.get(choice)?,
-        grammar: fields.get(grammar)?,
-        whitespace_pattern: fields.get("guided_whitespace_pattern")?,
-        ..Structured::default()
-    };
-    all.extend(old.forms(OLD, model)?);
-    Ok(all)
+    Ok((name, TopLevelGrammar::from_lark(lark), None))
 }
 
 impl Structured {
@@ -151,7 +176,7 @@ impl Structured {
         if self.structural_tag.is_some() {
             return Err(ApiError::unsupported(
                 "structural_tag",
-                "give tools, or one form for the whole answer",
+                "give tools, or a form for the whole answer",
             ));
         }
         let schema = match self.json {
@@ -171,30 +196,26 @@ impl Structured {
             }
             schema
         };
-        let wanted = [
-            schema.map_or(Ok(None), |schema| of_json(json, with_blanks(schema), false))?,
-            self.regex.filter(|pattern| !pattern.is_empty()).and_then(|pattern| of_pattern(regex, &pattern)),
-            self.choice
-                .filter(|texts| !texts.is_empty())
-                .map_or(Ok(None), |texts| of_choice(choice, &texts))?,
-            self.grammar
-                .filter(|text| !text.is_empty())
-                .map_or(Ok(None), |text| of_text(grammar, text, model))?,
-        ];
-        Ok(wanted.into_iter().flatten().collect())
+        let mut found = Vec::new();
+        found.extend(schema.map(|schema| of_json(json, with_blanks(schema), false)).transpose()?);
+        found.extend(given(self.regex).map(|pattern| of_pattern(regex, &pattern)));
+        let texts = self.choice.filter(|texts| !texts.is_empty());
+        found.extend(texts.map(|texts| of_choice(choice, &texts)).transpose()?);
+        found.extend(given(self.grammar).map(|text| of_text(grammar, text, model)).transpose()?);
+        Ok(found)
     }
 }
 
 /// Texts that fit a pattern as a whole, whether it says so or not.
-fn of_pattern(name: &'static str, pattern: &str) -> Wanted {
+fn of_pattern(name: &'static str, pattern: &str) -> Found {
     let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
     let is_anchor = |body: &&str| body.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0;
     let pattern = pattern.strip_suffix('$').filter(is_anchor).unwrap_or(pattern);
-    Some((name, TopLevelGrammar::from_regex(pattern), None))
+    (name, TopLevelGrammar::from_regex(pattern), None)
 }
 
 /// One of some texts.
-fn of_choice(name: &'static str, texts: &[String]) -> Result<Wanted, ApiError> {
+fn of_choice(name: &'static str, texts: &[String]) -> Result<Found, ApiError> {
     if texts.len() > MAX_CHOICES || texts.iter().map(String::len).sum::<usize>() > MAX_CHOICE_BYTES {
         let reason = format!("give at most {MAX_CHOICES} texts, of {MAX_CHOICE_BYTES} bytes together");
         return Err(ApiError::field(name, reason));
@@ -203,5 +224,5 @@ fn of_choice(name: &'static str, texts: &[String]) -> Result<Wanted, ApiError> {
     let quoted: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
     // As one word: rules with so many beginnings have a bound.
     let lark = format!("{LARK} {{}}\nstart: CHOICE\nCHOICE: {}\n", quoted.join(" | "));
-    Ok(Some((name, TopLevelGrammar::from_lark(lark), None)))
+    Ok((name, TopLevelGrammar::from_lark(lark), None))
 }

@@ -4,12 +4,13 @@ use axum::extract::State;
 use axum::response::Response;
 use hexflash::tokenizer::InfillIds;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::app::{Model, Shared};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::native::complete;
+use super::order::Settings;
 
 /// Most tokens that prefix and suffix share: llama-server's batch, so that both servers show a model the same
 /// part of a text. In contexts below twice as many they share half of it.
@@ -22,8 +23,6 @@ const FILE: &str = "filename\n";
 /// Words before a piece of another file, for models without a mark for them.
 const SNIPPET: &str = "\n\n--- snippet ---\n\n";
 
-/// Fields of `/infill` alone, which are read here.
-const PARTS: [&str; 3] = ["input_prefix", "input_suffix", "input_extra"];
 /// Fields that editors always send, and that are not kept to.
 const IGNORED: [&str; 4] = ["samplers", "n_indent", "t_max_prompt_ms", "t_max_predict_ms"];
 
@@ -31,64 +30,45 @@ const IGNORED: [&str; 4] = ["samplers", "n_indent", "t_max_prompt_ms", "t_max_pr
 #[derive(Deserialize)]
 struct Extra {
     text: String,
-    #[serde(default = "unnamed")]
-    filename: String,
-}
-
-fn unnamed() -> String {
-    "tmp".to_owned()
+    filename: Option<String>,
 }
 
 /// A text with a gap.
+#[derive(Deserialize)]
 struct Gap {
-    prefix: String,
+    input_prefix: String,
     /// Text typed since the prefix was taken.
-    typed: String,
-    suffix: String,
-    extra: Vec<Extra>,
-    /// Most tokens of the answer, where the request says.
-    n_predict: Option<i64>,
+    #[serde(default)]
+    prompt: String,
+    input_suffix: String,
+    #[serde(default)]
+    input_extra: Vec<Extra>,
 }
 
-pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
-    let gap = Gap::read(&fields)?;
-    let (fields, warning) = without_own(fields);
-    complete(app, fields, warning, move |_, _, model| Ok(vec![gap.prompt(model)?])).await
+pub(super) async fn route(State(app): Shared, mut fields: Fields) -> Result<Response, ApiError> {
+    let gap: Gap = fields.take()?;
+    if gap.input_extra.len() > MAX_EXTRA {
+        return Err(ApiError::field("input_extra", format!("give at most {MAX_EXTRA} pieces")));
+    }
+    let warning = take_ignored(&mut fields);
+    complete(app, fields, warning, move |settings, _, model| Ok(vec![gap.prompt(settings, model)?])).await
 }
 
-/// The fields that `/completion` has, too, and a warning of those that are left out.
-fn without_own(fields: Fields) -> (Fields, Option<String>) {
-    let mut map: Map<String, Value> = fields.into_map();
-    PARTS.iter().for_each(|name| _ = map.remove(*name));
-    let asks = |value: &Value| match value {
+/// Takes out the fields that are not kept to; a warning of those that ask for something.
+fn take_ignored(fields: &mut Fields) -> Option<String> {
+    let asks = |value: Value| match value {
         Value::Null => false,
         Value::Array(items) => !items.is_empty(),
         other => other.as_f64() != Some(0.0),
     };
-    let ignored = IGNORED.into_iter().filter(|name| map.remove(*name).is_some_and(|value| asks(&value)));
-    let ignored: Vec<_> = ignored.collect();
-    let warning = (!ignored.is_empty()).then(|| format!("not kept to: {}", ignored.join(", ")));
-    (Fields::new(map), warning)
+    let ignored: Vec<_> = IGNORED.into_iter().filter(|name| fields.remove(name).is_some_and(asks)).collect();
+    (!ignored.is_empty()).then(|| format!("not kept to: {}", ignored.join(", ")))
 }
 
 impl Gap {
-    fn read(fields: &Fields) -> Result<Self, ApiError> {
-        const NAME: &str = "input_extra";
-        if fields.raw(NAME).and_then(Value::as_array).is_some_and(|all| all.len() > MAX_EXTRA) {
-            return Err(ApiError::field(NAME, format!("give at most {MAX_EXTRA} pieces")));
-        }
-        Ok(Self {
-            prefix: fields.require("input_prefix")?,
-            suffix: fields.require("input_suffix")?,
-            typed: fields.get("prompt")?.unwrap_or_default(),
-            extra: fields.get(NAME)?.unwrap_or_default(),
-            n_predict: fields.get("n_predict")?,
-        })
-    }
-
     /// The prompt: pieces of other files, the end of the prefix, the beginning of the suffix, each behind its
     /// mark.
-    fn prompt(&self, model: &Model) -> Result<Vec<u32>, ApiError> {
+    fn prompt(&self, settings: &Settings, model: &Model) -> Result<Vec<u32>, ApiError> {
         let tokenizer = &model.card.text.tokenizer;
         let Some(ids) = tokenizer.special_ids().infill else {
             let hint = "serve a model that was trained to fill in texts, such as Qwen 2.5 Coder";
@@ -100,13 +80,13 @@ impl Gap {
             model.admit(text)?;
             Ok::<_, ApiError>(tokenizer.encode(text, false, false)?)
         };
-        let typed = tokens(&self.typed)?;
-        let mut prefix = tokens(&self.prefix)?;
+        let typed = tokens(&self.prompt)?;
+        let mut prefix = tokens(&self.input_prefix)?;
         prefix.drain(..prefix.len().saturating_sub(3 * (window / 4)));
-        let mut suffix = tokens(&self.suffix)?;
+        let mut suffix = tokens(&self.input_suffix)?;
         suffix.truncate((window / 4).saturating_sub(2 + typed.len()));
 
-        let answer = self.n_predict.and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        let answer = settings.limits.max_tokens.unwrap_or(0);
         let room = model.n_ctx.saturating_sub(window).saturating_sub(answer.saturating_mul(2));
         let mut prompt = Vec::new();
         if tokenizer.adds_bos() {
@@ -136,12 +116,12 @@ impl Gap {
         // From the last piece to the first.
         let mut pieces = vec![named(ids.file, FILE)?];
         let mut length = pieces[0].len();
-        for extra in self.extra.iter().rev() {
+        for extra in self.input_extra.iter().rev() {
             if length >= room {
                 break;
             }
             let mut piece = match ids.file {
-                Some(_) => named(ids.file, &format!("{}\n", extra.filename))?,
+                Some(_) => named(ids.file, &format!("{}\n", extra.filename.as_deref().unwrap_or("tmp")))?,
                 None => tokens(SNIPPET)?,
             };
             piece.extend(tokens(&extra.text)?);

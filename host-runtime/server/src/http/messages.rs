@@ -1,7 +1,6 @@
 //! `/v1/messages`: Anthropic's interface.
 //!
-//! A request is translated to the fields of `/v1/chat/completions`, so that both read conversations, tools
-//! and settings by the same code.
+//! A request is translated to that of `/v1/chat/completions`, so that both become orders by the same code.
 
 mod request;
 mod shape;
@@ -21,29 +20,23 @@ use super::fields::Fields;
 use shape::Messages;
 
 pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
-    let work = Arc::clone(&app);
-    let prepared = app.work("the prompt", move || {
-        let model = work.writer()?;
-        let max_tokens: i64 = fields.require("max_tokens")?;
-        if max_tokens < 1 {
-            return Err(ApiError::field("max_tokens", "ask for at least one token"));
+    answer(app, move |app, model| {
+        let request = request::translate(fields)?;
+        if request.text.max_tokens.is_none_or(|n| n < 1) {
+            return Err(ApiError::field("max_tokens", "this field has to be there, and to be at least 1"));
         }
-        let fields = request::translate(fields)?;
-        let dialogue = Dialogue::prepare(&fields, &work, model)?;
-        let manner = dialogue.settings.manner();
-        let (orders, parser) = dialogue.single()?;
+        let (orders, parser, manner) = Dialogue::prepare(request, app, model)?.single()?;
         let prompt = orders.first().map_or(0, |order| order.prompt.len());
         Ok((orders, Messages::new(model, parser, prompt), manner))
-    });
-    let (orders, shape, manner) = prepared.await?;
-    answer(&app, orders, shape, manner).await
+    })
+    .await
 }
 
 pub(super) async fn count_tokens(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
     let counted = app.work("the prompt", move || {
         let model = work.writer()?;
-        Dialogue::count(&request::translate(fields)?, model)
+        Dialogue::count(request::translate(fields)?, model)
     });
     let n = counted.await?;
     Ok(Json(json!({ "input_tokens": n })))

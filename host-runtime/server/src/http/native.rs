@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use hexflash::generate::Finish;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::answer;
@@ -13,66 +14,62 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::json::{merged, with};
 use super::logprobs;
-use super::order::{MAX_ALTERNATIVES, Settings, prompts};
+use super::order::{Settings, alternatives, prompts};
 use super::shape::{Head, Shape, Text, timings, with_progress};
-use super::unsupported::refuse_chats_only;
 use crate::scheduler::news::{Outcome, Piece, Progress};
 use crate::scheduler::order::Order;
 
 /// Most fields that an answer may be asked for by name. Each is copied, the prompt as often as it is named.
 const MAX_WANTED: usize = 64;
 
-pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
-    complete(app, fields, None, |fields, app, model| prompts(&fields.require::<Value>("prompt")?, app, model))
-        .await
+/// Fields of this interface alone.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Own {
+    n_probs: Option<usize>,
+    logprobs: Option<usize>,
+    return_tokens: bool,
+    /// The only fields that are wanted at the end.
+    response_fields: Vec<String>,
 }
 
-/// Answers a request for what follows its prompts, which `prompts` reads. The client is told the warning.
+pub(super) async fn route(State(app): Shared, mut fields: Fields) -> Result<Response, ApiError> {
+    let prompt = fields.remove("prompt").unwrap_or_default();
+    complete(app, fields, None, move |_, app, model| prompts(&prompt, app, model)).await
+}
+
+/// Answers a request for what follows its prompts, which `prompts` makes. The client is told the warning.
 pub(super) async fn complete<P>(
     app: Arc<App>,
-    fields: Fields,
+    mut fields: Fields,
     warning: Option<String>,
     prompts: P,
 ) -> Result<Response, ApiError>
 where
-    P: FnOnce(&Fields, &App, &Model) -> Result<Vec<Vec<u32>>, ApiError> + Send + 'static,
+    P: FnOnce(&Settings, &App, &Model) -> Result<Vec<Vec<u32>>, ApiError> + Send + 'static,
 {
-    let work = Arc::clone(&app);
-    let prepared = app.work("the prompt", move || {
-        let model = work.writer()?;
-        refuse_chats_only(&fields)?;
-        let mut settings = Settings::read(&fields, &work, model)?;
+    answer(app, move |app, model| {
+        let own: Own = fields.take()?;
+        let mut settings = Settings::read(fields, app, model)?;
         warning.into_iter().for_each(|warning| settings.warn(warning));
-        let n_probs = fields.first::<usize>(&["n_probs", "logprobs"])?.unwrap_or(0);
-        if n_probs > MAX_ALTERNATIVES {
-            return Err(ApiError::field("n_probs", format!("ask for at most {MAX_ALTERNATIVES}")));
+        let n_probs = alternatives("n_probs", own.n_probs.or(own.logprobs).unwrap_or(0))?;
+        if own.response_fields.len() > MAX_WANTED {
+            return Err(ApiError::field("response_fields", format!("name at most {MAX_WANTED} fields")));
         }
         settings.logprobs = (n_probs > 0).then_some(n_probs);
-        let orders = settings.orders(prompts(&fields, &work, model)?, &work, model)?;
+        let orders = settings.orders(prompts(&settings, app, model)?, app, model)?;
         let prompt = |order: &Order| model.card.text.tokenizer.decode(&order.prompt, false);
         let shape = Native {
             head: Head::new("cmpl-", model),
             settings: settings.as_json(model),
             prompts: orders.iter().map(prompt).collect::<Result<_, _>>()?,
             has_new_line: vec![false; orders.len()],
-            tokens: fields.flag("return_tokens")?,
-            wanted: wanted(&fields)?,
+            tokens: own.return_tokens,
+            wanted: own.response_fields,
         };
         Ok((orders, shape, settings.manner()))
-    });
-    let (orders, shape, manner) = prepared.await?;
-    answer(&app, orders, shape, manner).await
-}
-
-/// `response_fields`: the only fields that are wanted at the end.
-fn wanted(fields: &Fields) -> Result<Vec<String>, ApiError> {
-    const NAME: &str = "response_fields";
-    match fields.raw(NAME).and_then(Value::as_array) {
-        Some(list) if list.len() > MAX_WANTED => {
-            Err(ApiError::field(NAME, format!("name at most {MAX_WANTED} fields")))
-        }
-        _ => Ok(fields.get(NAME)?.unwrap_or_default()),
-    }
+    })
+    .await
 }
 
 /// llama-server's completions.

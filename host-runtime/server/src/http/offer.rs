@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::app::Model;
 use super::error::ApiError;
-use super::fields::Fields;
 use crate::text::form::Form;
 use crate::text::tools::{Tools, name};
 
@@ -29,9 +29,21 @@ pub(super) struct Offer {
     pub(super) left_out: Vec<String>,
 }
 
+/// Fields about tools.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub(super) struct ToolFields {
+    pub(super) tools: Vec<Value>,
+    pub(super) tool_choice: Choice,
+    pub(super) parallel_tool_calls: Option<bool>,
+}
+
 /// What `tool_choice` says.
-enum Choice {
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(try_from = "Value")]
+pub(super) enum Choice {
     /// The model decides.
+    #[default]
     Auto,
     /// There are no tools after all.
     None,
@@ -40,9 +52,8 @@ enum Choice {
 }
 
 /// What the tools of a request come to; `has_form` says that its texts are to have a form.
-pub(super) fn read(fields: &Fields, model: &Model, has_form: bool) -> Result<Offer, ApiError> {
-    let mut list: Vec<Value> = fields.get("tools")?.unwrap_or_default();
-    let choice = choice(fields)?;
+pub(super) fn offer(fields: ToolFields, model: &Model, has_form: bool) -> Result<Offer, ApiError> {
+    let ToolFields { tools: mut list, tool_choice: choice, parallel_tool_calls } = fields;
     if list.len() > MAX_TOOLS {
         return Err(ApiError::field("tools", format!("offer at most {MAX_TOOLS}")));
     }
@@ -58,7 +69,7 @@ pub(super) fn read(fields: &Fields, model: &Model, has_form: bool) -> Result<Off
         return Err(ApiError::field("tools", reason));
     }
     let (tokenizer, family) = (&model.card.text.tokenizer, model.card.calls());
-    let tools = Tools::of(list, fields.get("parallel_tool_calls")?.unwrap_or(true));
+    let tools = Tools::of(list, parallel_tool_calls.unwrap_or(true));
     let (must_call, call) = match choice {
         Choice::None => return Ok(Offer { left_out, ..Offer::default() }),
         Choice::Auto if has_form => (false, tools.form(None, family, tokenizer, true)?),
@@ -88,16 +99,16 @@ fn take_others(list: &mut Vec<Value>) -> Vec<String> {
     kinds.into_iter().collect()
 }
 
-fn choice(fields: &Fields) -> Result<Choice, ApiError> {
-    let wrong = || ApiError::field("tool_choice", "give auto, none, required, or a function with its name");
-    match fields.raw("tool_choice") {
-        None => Ok(Choice::Auto),
-        Some(Value::String(word)) => match word.as_str() {
-            "auto" => Ok(Choice::Auto),
-            "none" => Ok(Choice::None),
-            "required" => Ok(Choice::Required(None)),
-            _ => Err(wrong()),
-        },
-        Some(tool) => Ok(Choice::Required(Some(name(tool).ok_or_else(wrong)?.to_owned()))),
+impl TryFrom<Value> for Choice {
+    type Error = &'static str;
+
+    fn try_from(value: Value) -> Result<Self, Self::Error> {
+        match (value.as_str(), name(&value)) {
+            (Some("auto"), _) => Ok(Self::Auto),
+            (Some("none"), _) => Ok(Self::None),
+            (Some("required"), _) => Ok(Self::Required(None)),
+            (_, Some(name)) => Ok(Self::Required(Some(name.to_owned()))),
+            _ => Err("give auto, none, required, or a function with its name"),
+        }
     }
 }

@@ -1,24 +1,24 @@
 //! Ollama's interface, for front ends that know no other: `/api/chat`, `/api/generate`, `/api/embed`, and
 //! what they ask of the model.
 //!
-//! A request is translated to the fields of `/v1/chat/completions`, as Anthropic's are. Answers come as
+//! A request is translated to that of `/v1/chat/completions`, as Anthropic's are. Answers come as
 //! lines of JSON.
 
 mod request;
 mod shape;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{Manner, answer};
 use super::app::{App, Model, Shared};
 use super::dialogue::Dialogue;
-use super::embeddings;
+use super::embeddings::{self, VectorFields};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::order::{Settings, prompts};
@@ -27,68 +27,45 @@ use crate::text::parser::Parser;
 use request::Asked;
 use shape::Ollama;
 
-/// Work for a request.
-enum Prepared {
-    Orders(Box<(Vec<Order>, Ollama, Manner)>),
-    /// Nothing: the answer.
-    Loaded(Value),
-}
-
 pub(super) async fn chat(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
-    let work = Arc::clone(&app);
-    let prepared = app.work("the prompt", move || {
-        let model = work.writer()?;
-        prepare(request::of_chat(fields)?, true, &work, model)
-    });
-    write(&app, prepared.await?).await
+    answer(app, move |app, model| prepare(request::of_chat(fields)?, true, app, model)).await
 }
 
 pub(super) async fn generate(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
-    let work = Arc::clone(&app);
-    let prepared = app.work("the prompt", move || {
-        let model = work.writer()?;
-        prepare(request::of_prompt(fields, model.card.template.is_some())?, false, &work, model)
-    });
-    write(&app, prepared.await?).await
+    answer(app, move |app, model| {
+        prepare(request::of_prompt(fields, model.card.template.is_some())?, false, app, model)
+    })
+    .await
 }
 
-fn prepare(asked: Asked, is_chat: bool, app: &App, model: &Model) -> Result<Prepared, ApiError> {
-    let Asked { fields, raw, is_empty } = asked;
+fn prepare(
+    Asked { request, raw, is_empty }: Asked,
+    is_chat: bool,
+    app: &App,
+    model: &Model,
+) -> Result<(Vec<Order>, Ollama, Manner), ApiError> {
     let shape = |parser| Ollama::new(&model.card.alias, is_chat, parser);
-    let nothing = || Parser::new(None, None);
+    let nothing = || shape(Parser::new(None, None));
     if is_empty {
-        return Ok(Prepared::Loaded(shape(nothing()).loaded()));
+        return Ok((Vec::new(), nothing(), Manner::default()));
     }
-    if raw {
-        let settings = Settings::read(&fields, app, model)?;
-        let prompts = prompts(&fields.require::<Value>("prompt")?, app, model)?;
-        let orders = settings.orders(prompts, app, model)?;
+    if let Some(text) = raw {
+        request.refuse_unknown()?;
+        let settings = Settings::of(request.text, request.form, app, model)?;
+        let orders = settings.orders(prompts(&text.into(), app, model)?, app, model)?;
         if orders.len() > 1 {
             return Err(ApiError::unsupported("n", "ask again for another answer"));
         }
-        return Ok(Prepared::Orders(Box::new((orders, shape(nothing()), settings.manner()))));
+        return Ok((orders, nothing(), settings.manner()));
     }
-    let dialogue = Dialogue::prepare(&fields, app, model)?;
-    let manner = dialogue.settings.manner();
-    let (orders, parser) = dialogue.single()?;
-    Ok(Prepared::Orders(Box::new((orders, shape(parser), manner))))
-}
-
-async fn write(app: &Arc<App>, prepared: Prepared) -> Result<Response, ApiError> {
-    match prepared {
-        Prepared::Orders(prepared) => {
-            let (orders, shape, manner) = *prepared;
-            answer(app, orders, shape, manner).await
-        }
-        Prepared::Loaded(value) => Ok(Json(value).into_response()),
-    }
+    let (orders, parser, manner) = Dialogue::prepare(request, app, model)?.single()?;
+    Ok((orders, shape(parser), manner))
 }
 
 /// Vectors of texts.
-pub(super) async fn embed(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
+pub(super) async fn embed(State(app): Shared, mut fields: Fields) -> Result<Json<Value>, ApiError> {
     let start = Instant::now();
-    let input = fields.require("input")?;
-    let (vectors, tokens) = embeddings::vectors(&app, fields, input).await?;
+    let (vectors, tokens) = embeddings::vectors(&app, fields.take()?).await?;
     Ok(Json(json!({
         "model": app.model()?.card.alias,
         "embeddings": vectors,
@@ -98,10 +75,17 @@ pub(super) async fn embed(State(app): Shared, fields: Fields) -> Result<Json<Val
     })))
 }
 
+#[derive(Deserialize)]
+struct Prompt {
+    prompt: String,
+}
+
 /// The vector of a text, as older clients ask for it.
-pub(super) async fn embed_one(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
-    let prompt: String = fields.require("prompt")?;
-    let (vectors, _) = embeddings::vectors(&app, fields, prompt.into()).await?;
+pub(super) async fn embed_one(State(app): Shared, mut fields: Fields) -> Result<Json<Value>, ApiError> {
+    let Prompt { prompt } = fields.take()?;
+    let mut asked: VectorFields = fields.take()?;
+    asked.input = prompt.into();
+    let (vectors, _) = embeddings::vectors(&app, asked).await?;
     Ok(Json(json!({ "embedding": vectors.into_iter().next() })))
 }
 
@@ -124,9 +108,8 @@ pub(super) async fn ps(State(app): Shared) -> Result<Json<Value>, ApiError> {
 }
 
 /// Facts about the model. Any name will do, as there is one.
-pub(super) async fn show(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
+pub(super) async fn show(State(app): Shared, _: Fields) -> Result<Json<Value>, ApiError> {
     let model = app.model()?;
-    fields.first::<String>(&["model", "name"])?;
     let card = &model.card;
     let source = card.template.as_ref().map_or("", |(_, source)| source);
     let mut capabilities = vec![if model.makes_vectors { "embedding" } else { "completion" }];

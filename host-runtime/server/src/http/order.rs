@@ -5,15 +5,15 @@ use hexflash::generate::Limits;
 use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides, SamplerParams};
 use hexflash::tokenizer::Tokenizer;
 use serde::Deserialize;
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Map, Value, json};
 
 use super::answer::Manner;
 use super::app::{App, Model};
 use super::error::ApiError;
 use super::fields::Fields;
-use super::form;
+use super::form::FormFields;
 use super::json::merged;
-use super::unsupported::refuse_unsupported;
+use super::unsupported::{ALWAYS, TEXTS, refuse};
 use crate::grammar::Grammar;
 use crate::scheduler::order::{Order, Telemetry};
 use crate::text::form::Form;
@@ -32,12 +32,12 @@ const MAX_TEXTS: usize = 4096;
 /// Words for what is no text, nor tokens.
 pub(super) const NO_TEXT: &str = "give a text, a list of token ids, or a list of such";
 /// Most alternatives of a token whose probabilities are told.
-pub(super) const MAX_ALTERNATIVES: usize = 100;
+const MAX_ALTERNATIVES: usize = 100;
 
 /// How the texts of a request are written.
 pub(super) struct Settings {
     sampling: SamplerParams,
-    limits: Limits,
+    pub(super) limits: Limits,
     reuse: bool,
     /// Texts after each prompt.
     pub(super) n: usize,
@@ -55,48 +55,89 @@ pub(super) struct Settings {
     slot: Option<usize>,
 }
 
-/// Text that ends an answer.
-#[derive(Deserialize)]
-#[serde(untagged)]
+/// Fields that all requests for texts have.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(default)]
+pub(super) struct TextFields {
+    /// Any name will do, as there is one model; but it is a name.
+    #[serde(rename = "model")]
+    _model: String,
+    pub(super) stream: bool,
+    stream_options: StreamOptions,
+    return_progress: bool,
+    timings_per_token: bool,
+    n: Option<usize>,
+    n_cmpl: Option<usize>,
+    max_completion_tokens: Option<i64>,
+    pub(super) max_tokens: Option<i64>,
+    n_predict: Option<i64>,
+    stop: Option<Stop>,
+    /// Anthropic's name, and that of other servers.
+    stop_sequences: Option<Stop>,
+    ignore_eos: bool,
+    temperature: Option<f32>,
+    top_k: Option<i64>,
+    top_p: Option<f32>,
+    min_p: Option<f32>,
+    repeat_penalty: Option<f32>,
+    repeat_last_n: Option<i64>,
+    presence_penalty: Option<f32>,
+    frequency_penalty: Option<f32>,
+    /// Negative ones stand for a new one each time.
+    seed: Option<i128>,
+    /// OpenAI's object of token ids, or llama-server's list of pairs.
+    logit_bias: Option<Value>,
+    cache_prompt: Option<bool>,
+    /// The number of a sequence, or -1 for any.
+    id_slot: Option<i64>,
+}
+
+/// Texts that end an answer.
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(untagged, expecting = "give a text, or a list of texts")]
 enum Stop {
     One(String),
     Many(Vec<String>),
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Default, Deserialize, PartialEq)]
 struct StreamOptions {
     #[serde(default)]
     include_usage: bool,
 }
 
 impl Settings {
-    pub(super) fn read(fields: &Fields, app: &App, model: &Model) -> Result<Self, ApiError> {
-        refuse_unsupported(fields)?;
-        // Any name will do, as there is one model; but it is a name.
-        fields.get::<String>("model")?;
-        let stream_options: Option<StreamOptions> = fields.get("stream_options")?;
-        let n = answers(fields, app, model)?;
+    /// The settings of a request for what follows a text. These are its last fields: others that would change
+    /// the answer are refused.
+    pub(super) fn read(mut fields: Fields, app: &App, model: &Model) -> Result<Self, ApiError> {
+        let (text, form) = (fields.take()?, fields.take()?);
+        refuse(&fields, &ALWAYS)?;
+        refuse(&fields, &TEXTS)?;
+        Self::of(text, form, app, model)
+    }
+
+    pub(super) fn of(text: TextFields, form: FormFields, app: &App, model: &Model) -> Result<Self, ApiError> {
+        let n = text.answers(app, model)?;
         Ok(Self {
-            sampling: sampling(fields, model)?,
-            limits: limits(fields, app)?,
-            reuse: fields.get("cache_prompt")?.unwrap_or(true),
+            sampling: text.sampling(model)?,
+            reuse: text.cache_prompt.unwrap_or(true),
             n,
-            stream: fields.flag("stream")?,
-            telemetry: Telemetry {
-                progress: fields.flag("return_progress")?,
-                times: fields.flag("timings_per_token")?,
-            },
-            usage: stream_options.is_some_and(|options| options.include_usage),
+            stream: text.stream,
+            telemetry: Telemetry { progress: text.return_progress, times: text.timings_per_token },
+            usage: text.stream_options.include_usage,
             logprobs: None,
-            form: form::read(fields, model)?,
+            form: form.form(model)?,
             warnings: Vec::new(),
-            slot: slot(fields, model)?,
+            slot: text.slot(model)?,
+            limits: text.limits(app)?,
         })
     }
 
     /// What the settings are, by llama-server's names.
     pub(super) fn as_json(&self, model: &Model) -> Value {
         let sampling = &self.sampling;
+        // JSON has no infinity.
+        let finite = |bias: f32| Some(bias).filter(|bias| bias.is_finite());
         let bias = |&(token, bias): &(u32, f32)| json!({ "token": token, "bias": finite(bias) });
         let mut biases: Vec<Value> = sampling.logit_bias.iter().map(bias).collect();
         if self.limits.ignore_eos {
@@ -200,33 +241,15 @@ impl Settings {
     }
 }
 
+/// How many alternatives of each token are told, as the field `name` asks for.
+pub(super) fn alternatives(name: &str, n: usize) -> Result<usize, ApiError> {
+    let wrong = || ApiError::field(name, format!("ask for at most {MAX_ALTERNATIVES}"));
+    Some(n).filter(|&n| n <= MAX_ALTERNATIVES).ok_or_else(wrong)
+}
+
 /// Texts that the server can run or have wait at once: a request cannot ask for more.
 fn room(app: &App, model: &Model) -> usize {
     model.slots.saturating_add(app.options.queue).min(MAX_TEXTS)
-}
-
-/// `n`: texts after each prompt. The number sizes what is made for them, which is why its bound comes first.
-fn answers(fields: &Fields, app: &App, model: &Model) -> Result<usize, ApiError> {
-    const NAMES: [&str; 2] = ["n", "n_cmpl"];
-    let name = NAMES.into_iter().find(|name| fields.raw(name).is_some()).unwrap_or("n");
-    let most = room(app, model).min(MAX_N);
-    match fields.get::<usize>(name)?.unwrap_or(1) {
-        0 => Err(ApiError::field(name, "ask for at least one answer")),
-        n if n > most => Err(ApiError::field(name, format!("ask for at most {most} answers"))),
-        n => Ok(n),
-    }
-}
-
-/// `id_slot`: the number of a sequence, or -1 for any.
-fn slot(fields: &Fields, model: &Model) -> Result<Option<usize>, ApiError> {
-    const NAME: &str = "id_slot";
-    match fields.get::<i64>(NAME)? {
-        None | Some(-1) => Ok(None),
-        Some(n) => match usize::try_from(n).ok().filter(|&n| n < model.slots) {
-            Some(n) => Ok(Some(n)),
-            None => Err(ApiError::field(NAME, format!("there are {}, from 0 on", model.slots))),
-        },
-    }
 }
 
 /// How texts are sampled, by llama-server's names.
@@ -244,90 +267,87 @@ pub(super) fn sampled(sampling: &SamplerParams) -> Value {
     })
 }
 
-/// A bias as JSON, which has no infinity.
-fn finite(bias: f32) -> Option<f32> {
-    bias.is_finite().then_some(bias)
-}
-
-fn limits(fields: &Fields, app: &App) -> Result<Limits, ApiError> {
-    const NAMES: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
-    let max_tokens = match fields.first::<i64>(&NAMES)? {
-        // As with llama-server: without a limit, and up to the end of the context, are the same here.
-        None => app.options.max_tokens,
-        Some(-1 | -2) => None,
-        // None at all reads the prompt, which the next request with it need not do.
-        Some(n) if n >= 0 => usize::try_from(n).ok(),
-        Some(n) => {
-            let reason = format!("{n} tokens cannot be asked for; give 0 or more, or -1 for no limit");
-            return Err(ApiError::field("max_tokens", reason));
-        }
-    };
-    let mut stop = Vec::new();
-    // Anthropic's name, and that of other servers.
-    for name in ["stop", "stop_sequences"] {
-        let too_many = || {
-            let reason = format!("give at most {MAX_STOPS} texts of at most {MAX_STOP_BYTES} bytes each");
-            ApiError::field(name, reason)
+impl TextFields {
+    /// Texts after each prompt. The number sizes what is made for them, which is why its bound comes first.
+    fn answers(&self, app: &App, model: &Model) -> Result<usize, ApiError> {
+        let most = room(app, model).min(MAX_N);
+        let (name, n) = match (self.n, self.n_cmpl) {
+            (None, Some(n)) => ("n_cmpl", n),
+            (n, _) => ("n", n.unwrap_or(1)),
         };
-        if fields.raw(name).and_then(Value::as_array).is_some_and(|stops| stops.len() > MAX_STOPS) {
-            return Err(too_many());
-        }
-        match fields.get(name)? {
-            None => {}
-            Some(Stop::One(text)) => stop.push(text),
-            Some(Stop::Many(texts)) => stop.extend(texts),
-        }
-        if stop.len() > MAX_STOPS || stop.iter().any(|stop: &String| stop.len() > MAX_STOP_BYTES) {
-            return Err(too_many());
+        match n {
+            0 => Err(ApiError::field(name, "ask for at least one answer")),
+            n if n > most => Err(ApiError::field(name, format!("ask for at most {most} answers"))),
+            n => Ok(n),
         }
     }
-    stop.retain(|stop| !stop.is_empty());
-    Ok(Limits { max_tokens, stop, ignore_eos: fields.flag("ignore_eos")?, ..Limits::default() })
-}
 
-fn sampling(fields: &Fields, model: &Model) -> Result<SamplerParams, ApiError> {
-    let last_n = fields.get::<i64>("repeat_last_n")?;
-    let overrides = SamplerOverrides {
-        temperature: fields.get("temperature")?,
-        top_k: fields.get::<i64>("top_k")?.map(|k| usize::try_from(k).unwrap_or(0)),
-        top_p: fields.get("top_p")?,
-        min_p: fields.get("min_p")?,
-        repeat_penalty: fields.get("repeat_penalty")?,
-        repeat_last_n: last_n.map(|n| usize::try_from(n).unwrap_or(MAX_REPEAT_LAST_N)),
-        presence_penalty: fields.get("presence_penalty")?,
-        frequency_penalty: fields.get("frequency_penalty")?,
-        seed: seed(fields)?,
-    };
-    let mut params = model.card.text.sampling.clone().overridden_by(&overrides);
-    params.logit_bias = logit_bias(fields, &model.card.text.tokenizer)?;
-    params.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
-    Ok(params)
-}
+    fn slot(&self, model: &Model) -> Result<Option<usize>, ApiError> {
+        let Some(n) = self.id_slot.filter(|&n| n != -1) else { return Ok(None) };
+        let slot = usize::try_from(n).ok().filter(|&n| n < model.slots);
+        let wrong = || ApiError::field("id_slot", format!("there are {}, from 0 on", model.slots));
+        slot.map(Some).ok_or_else(wrong)
+    }
 
-/// A seed; negative ones stand for a new one each time.
-fn seed(fields: &Fields) -> Result<Option<u64>, ApiError> {
-    let Some(seed) = fields.get::<Number>("seed")? else { return Ok(None) };
-    let seed = whole(seed.into());
-    match (seed.as_u64(), seed.as_i64()) {
-        (Some(seed), _) => Ok(Some(seed)),
-        (None, Some(_)) => Ok(None),
-        (None, None) => Err(ApiError::field("seed", "give a whole number, or -1 for a new one each time")),
+    fn limits(self, app: &App) -> Result<Limits, ApiError> {
+        let max_tokens = match self.max_completion_tokens.or(self.max_tokens).or(self.n_predict) {
+            // As with llama-server: without a limit, and up to the end of the context, are the same here.
+            None => app.options.max_tokens,
+            Some(-1 | -2) => None,
+            // None at all reads the prompt, which the next request with it need not do.
+            Some(n) if n >= 0 => usize::try_from(n).ok(),
+            Some(n) => {
+                let reason = format!("{n} tokens cannot be asked for; give 0 or more, or -1 for no limit");
+                return Err(ApiError::field("max_tokens", reason));
+            }
+        };
+        let mut stop = Vec::new();
+        for (name, texts) in [("stop", self.stop), ("stop_sequences", self.stop_sequences)] {
+            match texts {
+                None => {}
+                Some(Stop::One(text)) => stop.push(text),
+                Some(Stop::Many(texts)) => stop.extend(texts),
+            }
+            if stop.len() > MAX_STOPS || stop.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
+                let reason = format!("give at most {MAX_STOPS} texts of at most {MAX_STOP_BYTES} bytes each");
+                return Err(ApiError::field(name, reason));
+            }
+        }
+        stop.retain(|stop| !stop.is_empty());
+        Ok(Limits { max_tokens, stop, ignore_eos: self.ignore_eos, ..Limits::default() })
+    }
+
+    fn sampling(&self, model: &Model) -> Result<SamplerParams, ApiError> {
+        let overrides = SamplerOverrides {
+            temperature: self.temperature,
+            top_k: self.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repeat_penalty: self.repeat_penalty,
+            repeat_last_n: self.repeat_last_n.map(|n| usize::try_from(n).unwrap_or(MAX_REPEAT_LAST_N)),
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            seed: self.seed.and_then(|seed| u64::try_from(seed).ok()),
+        };
+        let mut params = model.card.text.sampling.clone().overridden_by(&overrides);
+        if let Some(biases) = &self.logit_bias {
+            params.logit_bias = logit_bias(biases, &model.card.text.tokenizer)?;
+        }
+        params.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
+        Ok(params)
     }
 }
 
 /// Biases: OpenAI's object of token ids, or llama-server's list of pairs; both may name tokens by their text,
 /// and `false` forbids one.
-fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>, ApiError> {
+fn logit_bias(biases: &Value, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>, ApiError> {
     let wrong = |reason: String| ApiError::field("logit_bias", reason);
     let too_many = || wrong(format!("give biases for at most {MAX_BIASES} tokens"));
-    let pairs: Vec<(Value, Value)> = match fields.raw("logit_bias") {
-        None => return Ok(Vec::new()),
-        Some(Value::Object(map)) if map.len() > MAX_BIASES => return Err(too_many()),
-        Some(Value::Array(list)) if list.len() > MAX_BIASES => return Err(too_many()),
-        Some(Value::Object(map)) => {
-            map.iter().map(|(token, bias)| (token.as_str().into(), bias.clone())).collect()
-        }
-        Some(list) => Vec::deserialize(list).map_err(|error| wrong(error.to_string()))?,
+    let pairs: Vec<(Value, Value)> = match biases {
+        Value::Object(map) if map.len() > MAX_BIASES => return Err(too_many()),
+        Value::Array(list) if list.len() > MAX_BIASES => return Err(too_many()),
+        Value::Object(map) => map.iter().map(|(token, bias)| (token.as_str().into(), bias.clone())).collect(),
+        list => Vec::deserialize(list).map_err(|error| wrong(error.to_string()))?,
     };
     let mut biases = Vec::with_capacity(pairs.len());
     for (token, bias) in pairs {

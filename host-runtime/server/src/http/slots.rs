@@ -90,17 +90,16 @@ async fn blocking<T: Send + 'static>(
 
 /// The name of a file in the folder: one that leads nowhere else on any system.
 fn file_name(body: &[u8]) -> Result<String, ApiError> {
-    const NAME: &str = "filename";
-    let name: String = Fields::parse(body)?.require(NAME)?;
+    let name = Fields::parse(body)?.remove("filename");
     let is_plain = |c: char| !c.is_control() && !r#"/\:*?"<>|"#.contains(c);
-    match name.len() {
-        1..=MAX_NAME
-            if name.chars().all(is_plain) && !name.starts_with('.') && !name.ends_with([' ', '.']) =>
-        {
-            Ok(name)
-        }
-        _ => Err(ApiError::field(NAME, "give the plain name of a file, without folders")),
-    }
+    let fits = |name: &&str| {
+        (1..=MAX_NAME).contains(&name.len())
+            && name.chars().all(is_plain)
+            && !name.starts_with('.')
+            && !name.ends_with([' ', '.'])
+    };
+    let name = name.as_ref().and_then(Value::as_str).filter(fits).map(str::to_owned);
+    name.ok_or_else(|| ApiError::field("filename", "give the plain name of a file, without folders"))
 }
 
 /// Writes a file as a whole, or not at all; its bytes.

@@ -6,15 +6,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::app::{MAX_TEXT, Shared};
-use super::conversation::render;
+use super::dialogue::{Dialogue, Request};
 use super::error::ApiError;
 use super::fields::Fields;
-use super::offer;
-use super::unsupported::{refuse_in_chats, refuse_unsupported};
 
 /// Most tokens that `/detokenize` joins: more than a context of a million tokens holds.
 const MAX_TOKENS: usize = 2 << 20;
@@ -48,18 +46,34 @@ fn written(value: &impl Serialize) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-pub(super) async fn tokenize(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
+/// A text to split.
+#[derive(Deserialize)]
+struct Tokenize {
+    content: String,
+    #[serde(default)]
+    add_special: bool,
+    parse_special: Option<bool>,
+    #[serde(default)]
+    with_pieces: bool,
+}
+
+/// Tokens to join.
+#[derive(Deserialize)]
+struct Detokenize {
+    tokens: Vec<u32>,
+}
+
+pub(super) async fn tokenize(State(app): Shared, mut fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
     app.work("the text", move || {
         let tokenizer = &work.model()?.card.text.tokenizer;
-        let content: String = fields.require("content")?;
+        let Tokenize { content, add_special, parse_special, with_pieces } = fields.take()?;
         if content.len() > MAX_TEXT {
             let reason = format!("{} bytes are too many; send at most {MAX_TEXT} at a time", content.len());
             return Err(ApiError::field("content", reason));
         }
-        let parse = fields.get("parse_special")?.unwrap_or(true);
-        let tokens = tokenizer.encode(&content, fields.flag("add_special")?, parse)?;
-        if !fields.flag("with_pieces")? {
+        let tokens = tokenizer.encode(&content, add_special, parse_special.unwrap_or(true))?;
+        if !with_pieces {
             return written(&Tokens::Ids { tokens });
         }
         let piece = |id: u32| {
@@ -73,15 +87,14 @@ pub(super) async fn tokenize(State(app): Shared, fields: Fields) -> Result<Respo
     .await
 }
 
-pub(super) async fn detokenize(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
+pub(super) async fn detokenize(State(app): Shared, mut fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
     let content = app.work("the tokens", move || {
-        let count = fields.raw("tokens").and_then(Value::as_array).map_or(0, Vec::len);
-        if count > MAX_TOKENS {
-            let reason = format!("{count} are too many; send at most {MAX_TOKENS} at a time");
+        let Detokenize { tokens } = fields.take()?;
+        if tokens.len() > MAX_TOKENS {
+            let reason = format!("{} are too many; send at most {MAX_TOKENS} at a time", tokens.len());
             return Err(ApiError::field("tokens", reason));
         }
-        let tokens: Vec<u32> = fields.require("tokens")?;
         Ok(work.model()?.card.text.tokenizer.decode(&tokens, false)?)
     });
     Ok(Json(json!({ "content": content.await? })))
@@ -90,11 +103,9 @@ pub(super) async fn detokenize(State(app): Shared, fields: Fields) -> Result<Jso
 pub(super) async fn apply_template(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
     let prompt = app.work("the template", move || {
-        refuse_unsupported(&fields)?;
-        refuse_in_chats(&fields)?;
-        let model = work.model()?;
-        let tools = offer::read(&fields, model, false)?.tools;
-        render(&fields, tools.as_ref(), model).map(|prompt| prompt.text)
+        let request = Request::read(fields)?;
+        request.refuse_unknown()?;
+        Dialogue::prompt(request, work.model()?)
     });
     Ok(Json(json!({ "prompt": prompt.await? })))
 }

@@ -1,121 +1,118 @@
 //! Fields that would change the answer, and that this server does not know what to do with. They are refused:
 //! an answer that is not what was asked for is worse than none. All other fields are ignored, as clients of
 //! OpenAI expect.
+//!
+//! Most tables are for what is left of a request, when all that know fields have taken theirs.
 
 use serde_json::Value;
 
 use super::error::ApiError;
 use super::fields::Fields;
 
-/// A field, the values of it that ask for nothing, and what to do instead.
-type Unsupported = (&'static str, fn(&Value) -> bool, &'static str);
+/// Fields, the values of them that ask for nothing, and what to do instead.
+pub(super) type Unsupported = (&'static [&'static str], fn(&Value) -> bool, &'static str);
 
 const DROP: &str = "drop it";
 const SAMPLERS: &str = "drop it: there are temperature, top_k, top_p, min_p and penalties";
 const TEXT: &str = "drop it: answers are text";
 const FORM: &str = "use response_format, json_schema or grammar";
 const TOOLS: &str = "use tools, in a chat";
+const IDS: &str = "use token_origins, or return_tokens in /completion";
+const WHOLE: &str = "it keeps no answers; send the whole conversation as input";
+const KEPT: &str = "it keeps no answers; set it to false";
+const CHAT: &str = "use /v1/chat/completions";
 const INFILL: &str = "use /infill, with input_prefix and input_suffix";
 const PICTURES: &str = "drop it: prompts are text";
 const THINKING: &str = "switch thinking off with enable_thinking, or bound the answer by max_tokens";
 
-const UNSUPPORTED: [Unsupported; 67] = [
-    ("functions", is_empty, TOOLS),
-    ("function_call", |value| value == "none" || value == "auto", TOOLS),
-    ("modalities", |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
-    ("audio", is_empty, TEXT),
-    ("image_data", is_empty, "drop it: prompts are text"),
-    ("suffix", is_empty, INFILL),
-    ("input_prefix", is_empty, INFILL),
-    ("input_suffix", is_empty, INFILL),
-    ("echo", is_false, "put the prompt before the answer yourself"),
-    ("best_of", |value| *value == 1, "ask for n answers, and choose"),
-    ("samplers", is_empty, SAMPLERS),
-    ("mirostat", is_zero, SAMPLERS),
-    ("typical_p", is_one, SAMPLERS),
-    ("tfs_z", is_one, SAMPLERS),
-    ("top_n_sigma", |value| value.as_f64().is_some_and(|value| value <= 0.0), SAMPLERS),
-    ("xtc_probability", is_zero, SAMPLERS),
-    ("dry_multiplier", is_zero, SAMPLERS),
-    ("dynatemp_range", is_zero, SAMPLERS),
-    ("min_keep", is_zero, SAMPLERS),
-    ("adaptive_target", |value| value.as_f64().is_some_and(|value| value < 0.0), SAMPLERS),
-    ("post_sampling_probs", is_false, "probabilities are those of the model"),
-    ("lora", is_empty, DROP),
-    ("n_discard", is_zero, "a context that is full ends the text"),
-    ("n_indent", is_zero, DROP),
+/// Fields that requests for texts may not have left.
+pub(super) const ALWAYS: [Unsupported; 44] = [
+    (&["tools", "functions"], is_empty, TOOLS),
+    (&["tool_choice", "function_call"], is_free, TOOLS),
+    (&["messages"], is_empty, CHAT),
+    (&["modalities"], |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
+    (&["audio"], is_empty, TEXT),
     (
-        "t_max_predict_ms",
-        |value| value.as_f64().is_some_and(|value| value <= 0.0),
+        &["image_data", "images", "image", "image_url", "multi_modal_data", "mm_processor_kwargs", "media"],
+        is_empty,
+        PICTURES,
+    ),
+    (&["suffix", "input_prefix", "input_suffix"], is_empty, INFILL),
+    (&["echo"], is_false, "put the prompt before the answer yourself"),
+    (&["best_of"], |value| *value == 1, "ask for n answers, and choose"),
+    (&["samplers", "repetition_detection"], is_empty, SAMPLERS),
+    (&["mirostat", "xtc_probability", "dry_multiplier", "dynatemp_range", "min_keep"], is_zero, SAMPLERS),
+    (&["typical_p", "tfs_z", "length_penalty"], is_one, SAMPLERS),
+    (&["top_n_sigma"], |value| value.as_f64().is_some_and(|n| n <= 0.0), SAMPLERS),
+    (&["adaptive_target"], is_negative, SAMPLERS),
+    (&["post_sampling_probs"], is_false, "probabilities are those of the model"),
+    (&["lora"], is_empty, DROP),
+    (&["n_discard"], is_zero, "a context that is full ends the text"),
+    (&["n_indent"], is_zero, DROP),
+    (
+        &["t_max_predict_ms"],
+        |value| value.as_f64().is_some_and(|n| n <= 0.0),
         "bound the answer by max_tokens",
     ),
     (
-        "reasoning_budget",
-        |value| value.as_i64().is_some_and(|n| n < 0),
-        "switch thinking off with chat_template_kwargs",
+        &["reasoning_budget", "thinking_budget_tokens", "thinking_token_budget", "max_thinking_tokens"],
+        is_negative,
+        THINKING,
     ),
-    (
-        "thinking_budget_tokens",
-        |value| value.as_i64().is_some_and(|n| n < 0),
-        "switch thinking off with chat_template_kwargs",
-    ),
-    ("web_search_options", |_| false, DROP),
-    ("grammar_lazy", is_false, "a grammar holds from the first token on"),
-    ("repetition_penalty", is_one, "use repeat_penalty"),
-    ("min_tokens", is_zero, "forbid what ends a text with ignore_eos"),
-    ("stop_token_ids", is_empty, "use stop"),
-    ("bad_words", is_empty, "use logit_bias"),
-    ("use_beam_search", is_false, DROP),
-    ("include_stop_str_in_output", is_false, DROP),
-    ("images", is_empty, PICTURES),
-    ("image", is_empty, PICTURES),
-    ("image_url", is_empty, PICTURES),
-    ("multi_modal_data", is_empty, PICTURES),
-    ("mm_processor_kwargs", is_empty, PICTURES),
-    ("media", is_empty, PICTURES),
-    ("prompt_embeds", is_empty, "give the prompt as text or tokens"),
-    ("allowed_token_ids", is_empty, "use a grammar, or logit_bias"),
-    ("skip_special_tokens", is_true, "drop it: control tokens are not shown"),
-    ("spaces_between_special_tokens", |value| value.is_boolean(), "drop it: control tokens are not shown"),
-    ("detokenize", is_true, "drop it: answers are text"),
-    ("length_penalty", is_one, SAMPLERS),
-    ("early_stopping", is_false, SAMPLERS),
-    ("repetition_detection", is_empty, SAMPLERS),
-    ("logits_processors", is_empty, "use logit_bias, or a grammar"),
-    ("logits_processor_pattern", is_empty, "use logit_bias, or a grammar"),
-    ("truncate_prompt_tokens", |_| false, "shorten the prompt"),
-    ("prompt_logprobs", is_false, "probabilities are those of the answer"),
-    ("return_token_ids", is_false, "use token_origins, or return_tokens in /completion"),
-    ("return_tokens_as_token_ids", is_false, "use token_origins, or return_tokens in /completion"),
-    ("include_reasoning", is_true, "use reasoning_format, or switch thinking off with enable_thinking"),
-    ("thinking_token_budget", |value| value.as_i64().is_some_and(|n| n < 0), THINKING),
-    ("max_thinking_tokens", |value| value.as_i64().is_some_and(|n| n < 0), THINKING),
-    ("structural_tag", is_empty, FORM),
-    ("grammar_triggers", is_empty, "a grammar holds from the first token on"),
-    ("parse_tool_calls", is_true, "leave the tools out to get the text of calls"),
-    ("max_tool_calls", |_| false, "use parallel_tool_calls: false for one call"),
-    ("max_output_tokens", |_| false, "use max_tokens"),
-    ("max_new_tokens", |_| false, "use max_tokens"),
-    ("context_shift", is_false, "a context that is full ends the text"),
-    ("regex", is_empty, FORM),
-    ("ebnf", is_empty, FORM),
+    (&["web_search_options"], never, DROP),
+    (&["grammar_lazy"], is_false, "a grammar holds from the first token on"),
+    (&["repetition_penalty"], is_one, "use repeat_penalty"),
+    (&["min_tokens"], is_zero, "forbid what ends a text with ignore_eos"),
+    (&["stop_token_ids"], is_empty, "use stop"),
+    (&["bad_words"], is_empty, "use logit_bias"),
+    (&["use_beam_search", "include_stop_str_in_output"], is_false, DROP),
+    (&["prompt_embeds"], is_empty, "give the prompt as text or tokens"),
+    (&["allowed_token_ids"], is_empty, "use a grammar, or logit_bias"),
+    (&["skip_special_tokens"], is_true, "drop it: control tokens are not shown"),
+    (&["spaces_between_special_tokens"], |value| value.is_boolean(), "drop it: control tokens are not shown"),
+    (&["detokenize"], is_true, "drop it: answers are text"),
+    (&["early_stopping"], is_false, SAMPLERS),
+    (&["logits_processors", "logits_processor_pattern"], is_empty, "use logit_bias, or a grammar"),
+    (&["truncate_prompt_tokens"], never, "shorten the prompt"),
+    (&["prompt_logprobs"], is_false, "probabilities are those of the answer"),
+    (&["return_token_ids", "return_tokens_as_token_ids"], is_false, IDS),
+    (&["include_reasoning"], is_true, "use reasoning_format, or switch thinking off with enable_thinking"),
+    (&["structural_tag", "regex", "ebnf"], is_empty, FORM),
+    (&["grammar_triggers"], is_empty, "a grammar holds from the first token on"),
+    (&["parse_tool_calls"], is_true, "leave the tools out to get the text of calls"),
+    (&["max_tool_calls"], never, "use parallel_tool_calls: false for one call"),
+    (&["max_output_tokens", "max_new_tokens"], never, "use max_tokens"),
+    (&["context_shift"], is_false, "a context that is full ends the text"),
 ];
 
-/// Fields of chats that are not supported.
-const CHATS: [Unsupported; 5] = [
-    ("system", is_empty, "make it the first of the messages"),
-    ("instructions", is_empty, "make them the first of the messages"),
-    ("chat_template", is_empty, "start the server with --chat-template"),
-    ("documents", is_empty, "put them into messages"),
-    ("add_special_tokens", is_false, "drop it: the chat template has them"),
+/// Fields that chats may not have left.
+pub(super) const CHATS: [Unsupported; 5] = [
+    (&["system"], is_empty, "make it the first of the messages"),
+    (&["instructions"], is_empty, "make them the first of the messages"),
+    (&["chat_template"], is_empty, "start the server with --chat-template"),
+    (&["documents"], is_empty, "put them into messages"),
+    (&["add_special_tokens"], is_false, "drop it: the chat template has them"),
 ];
 
-/// Fields like those, of what only chats have.
-const CHATS_ONLY: [Unsupported; 4] = [
-    ("tools", is_empty, TOOLS),
-    ("tool_choice", |value| value == "none" || value == "auto", TOOLS),
-    ("messages", is_empty, "use /v1/chat/completions"),
-    ("add_special_tokens", is_true, "give the prompt as tokens"),
+/// Fields that requests for what follows a text may not have left.
+pub(super) const TEXTS: [Unsupported; 1] = [(&["add_special_tokens"], is_true, "give the prompt as tokens")];
+
+/// Fields that requests to `/v1/messages` may not have.
+pub(super) const MESSAGES: [Unsupported; 1] =
+    [(&["mcp_servers", "container"], is_empty, "use tools that your program runs itself")];
+
+/// Fields that requests to `/v1/responses` may not have.
+pub(super) const RESPONSES: [Unsupported; 3] = [
+    (&["previous_response_id", "conversation", "prompt"], never, WHOLE),
+    (&["store", "background"], is_false, KEPT),
+    (&["truncation"], |value| value == "disabled", "shorten the input, or set it to disabled"),
+];
+
+/// Fields that requests in Ollama's form may not have: its answers have no place for probabilities.
+pub(super) const OLLAMA: [Unsupported; 3] = [
+    (&["logprobs", "top_logprobs"], |value| *value == false || *value == 0, CHAT),
+    (&["template"], is_empty, "start the server with --chat-template"),
+    (&["context"], is_empty, "use /api/chat, which gets the whole conversation"),
 ];
 
 fn is_empty(value: &Value) -> bool {
@@ -126,6 +123,20 @@ fn is_empty(value: &Value) -> bool {
         Value::Object(items) => items.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
     }
+}
+
+/// No value asks for nothing.
+fn never(_: &Value) -> bool {
+    false
+}
+
+/// A choice of tools where there are none.
+fn is_free(value: &Value) -> bool {
+    value == "none" || value == "auto"
+}
+
+fn is_negative(value: &Value) -> bool {
+    value.as_f64().is_some_and(|value| value < 0.0)
 }
 
 fn is_false(value: &Value) -> bool {
@@ -144,24 +155,11 @@ fn is_one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
 }
 
-/// That a request asks for nothing that it would not get.
-pub(super) fn refuse_unsupported(fields: &Fields) -> Result<(), ApiError> {
-    refuse(fields, &UNSUPPORTED)
-}
-
-/// That a request that is no chat asks for nothing that only chats have.
-pub(super) fn refuse_chats_only(fields: &Fields) -> Result<(), ApiError> {
-    refuse(fields, &CHATS_ONLY)
-}
-
-/// Refuses a chat that asks for something it would not get.
-pub(super) fn refuse_in_chats(fields: &Fields) -> Result<(), ApiError> {
-    refuse(fields, &CHATS)
-}
-
-fn refuse(fields: &Fields, table: &[Unsupported]) -> Result<(), ApiError> {
-    for &(name, asks_nothing, hint) in table {
-        if fields.raw(name).is_some_and(|value| !asks_nothing(value)) {
+/// Refuses a request that asks for something it would not get.
+pub(super) fn refuse(fields: &Fields, table: &[Unsupported]) -> Result<(), ApiError> {
+    for &(names, asks_nothing, hint) in table {
+        let asks = |name: &&&str| fields.left(name).is_some_and(|value| !asks_nothing(value));
+        if let Some(name) = names.iter().find(asks) {
             return Err(ApiError::unsupported(name, hint));
         }
     }
@@ -174,7 +172,7 @@ mod tests {
 
     fn refused(body: &str) -> bool {
         let fields = Fields::parse(body.as_bytes()).unwrap();
-        refuse_unsupported(&fields).and_then(|()| refuse_chats_only(&fields)).is_err()
+        refuse(&fields, &ALWAYS).and_then(|()| refuse(&fields, &TEXTS)).is_err()
     }
 
     #[test]

@@ -1,27 +1,28 @@
-//! Anthropic's fields to those of `/v1/chat/completions`.
+//! Anthropic's requests to those of `/v1/chat/completions`.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::http::conversation::refuse_media;
+use crate::http::conversation::{Content, Sent, kind, refuse_media};
+use crate::http::dialogue::Request;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
+use crate::http::form::FlatFormat;
 use crate::http::json::with;
+use crate::http::offer::Choice;
+use crate::http::unsupported::{MESSAGES, refuse};
 
-/// A text, or blocks.
+/// Fields that mean something else in chats, or nothing.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Blocks(Vec<Map<String, Value>>),
-}
-
-#[derive(Deserialize)]
-struct Message {
-    role: String,
-    content: Content,
-    #[serde(flatten)]
-    extra: Map<String, Value>,
+struct Own {
+    system: Option<Content>,
+    messages: Vec<Sent>,
+    tools: Option<Vec<Tool>>,
+    tool_choice: Option<ToolChoice>,
+    thinking: Option<Thinking>,
+    output_config: Option<OutputConfig>,
+    /// An older name of the form in it.
+    output_format: Option<FlatFormat>,
 }
 
 #[derive(Deserialize)]
@@ -34,7 +35,7 @@ struct Tool {
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct ToolChoice {
     #[serde(rename = "type")]
     kind: String,
     name: Option<String>,
@@ -50,71 +51,32 @@ struct Thinking {
 
 #[derive(Deserialize)]
 struct OutputConfig {
-    format: Option<OutputFormat>,
+    format: Option<FlatFormat>,
 }
 
-#[derive(Deserialize)]
-struct OutputFormat {
-    #[serde(rename = "type")]
-    kind: String,
-    schema: Option<Value>,
-}
-
-/// The fields of a chat that say the same. Fields that both interfaces have stay as they are.
-pub(super) fn translate(fields: Fields) -> Result<Fields, ApiError> {
-    for name in ["mcp_servers", "container"] {
-        let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
-        if fields.raw(name).is_some_and(|value| !is_empty(value)) {
-            return Err(ApiError::unsupported(name, "use tools that your program runs itself"));
-        }
+/// The request for a chat that says the same. Fields that both interfaces have stay as they are.
+pub(super) fn translate(mut fields: Fields) -> Result<Request, ApiError> {
+    refuse(&fields, &MESSAGES)?;
+    let own: Own = fields.take()?;
+    let mut request = Request::read(fields)?;
+    if let Some(system) = own.system {
+        request.chat.messages.push(Sent::new("system", plain("system", system)?));
     }
-    let mut messages = Vec::new();
-    if let Some(system) = fields.get::<Content>("system")? {
-        messages.push(json!({ "role": "system", "content": plain("system", system)? }));
+    for message in own.messages {
+        add(&mut request.chat.messages, message)?;
     }
-    for message in fields.require::<Vec<Message>>("messages")? {
-        add(&mut messages, message)?;
+    request.tools.tools = own.tools.unwrap_or_default().into_iter().map(tool).collect::<Result<_, _>>()?;
+    if let Some(choice) = own.tool_choice {
+        request.tools.parallel_tool_calls = Some(!choice.disable_parallel_tool_use);
+        request.tools.tool_choice = chosen(choice)?;
     }
-    if messages.is_empty() {
-        return Err(ApiError::field("messages", "give at least one message"));
+    if let Some(thinking) = own.thinking {
+        request.chat.enable_thinking = Some((thinking.kind != "disabled").into());
     }
-    let tools = fields.get::<Vec<Tool>>("tools")?.map(|tools| tools.into_iter().map(tool).collect());
-    let tools: Option<Vec<Value>> = tools.transpose()?;
-    let choice = fields.get::<Choice>("tool_choice")?;
-    let thinking = fields.get::<Thinking>("thinking")?;
-    let output = fields.get::<OutputConfig>("output_config")?.and_then(|config| config.format);
-    // An older name of the same.
-    let output = output.or(fields.get::<OutputFormat>("output_format")?);
-    let stop = fields.raw("stop_sequences").cloned();
-
-    let mut all = fields.into_map();
-    for name in ["system", "stop_sequences", "tools", "tool_choice", "thinking"] {
-        all.remove(name);
+    if let Some(output) = own.output_config.and_then(|config| config.format).or(own.output_format) {
+        request.form.response_format = Some(output.nested("output_config")?);
     }
-    all.insert("messages".to_owned(), messages.into());
-    all.extend(stop.map(|stop| ("stop".to_owned(), stop)));
-    all.extend(tools.map(|tools| ("tools".to_owned(), tools.into())));
-    if let Some(choice) = choice {
-        all.insert("parallel_tool_calls".to_owned(), (!choice.disable_parallel_tool_use).into());
-        all.insert("tool_choice".to_owned(), chosen(choice)?);
-    }
-    if let Some(thinking) = thinking {
-        all.insert("enable_thinking".to_owned(), (thinking.kind != "disabled").into());
-    }
-    if let Some(output) = output {
-        all.insert("response_format".to_owned(), form(output)?);
-    }
-    Ok(Fields::new(all))
-}
-
-fn form(OutputFormat { kind, schema }: OutputFormat) -> Result<Value, ApiError> {
-    match (kind.as_str(), schema) {
-        ("json_schema", Some(schema)) => {
-            Ok(json!({ "type": "json_schema", "json_schema": { "schema": schema } }))
-        }
-        ("json_schema", None) => Err(ApiError::field("output_config", "the schema is missing in format")),
-        (kind, _) => Err(ApiError::unsupported("output_config", &format!("{kind} is no json_schema"))),
-    }
+    Ok(request)
 }
 
 fn tool(Tool { name, kind, description, input_schema }: Tool) -> Result<Value, ApiError> {
@@ -132,12 +94,12 @@ fn tool(Tool { name, kind, description, input_schema }: Tool) -> Result<Value, A
     Ok(json!({ "type": "function", "function": function }))
 }
 
-fn chosen(Choice { kind, name, .. }: Choice) -> Result<Value, ApiError> {
+fn chosen(ToolChoice { kind, name, .. }: ToolChoice) -> Result<Choice, ApiError> {
     match (kind.as_str(), name) {
-        ("auto", _) => Ok("auto".into()),
-        ("none", _) => Ok("none".into()),
-        ("any", _) => Ok("required".into()),
-        ("tool", Some(name)) => Ok(json!({ "type": "function", "function": { "name": name } })),
+        ("auto", _) => Ok(Choice::Auto),
+        ("none", _) => Ok(Choice::None),
+        ("any", _) => Ok(Choice::Required(None)),
+        ("tool", Some(name)) => Ok(Choice::Required(Some(name))),
         _ => Err(ApiError::field("tool_choice", "give auto, any, none, or tool with its name")),
     }
 }
@@ -146,14 +108,10 @@ fn chosen(Choice { kind, name, .. }: Choice) -> Result<Value, ApiError> {
 fn plain(field: &str, content: Content) -> Result<String, ApiError> {
     let blocks = match content {
         Content::Text(text) => return Ok(text),
-        Content::Blocks(blocks) => blocks,
+        Content::Parts(blocks) => blocks,
     };
     let texts: Result<Vec<String>, _> = blocks.iter().map(|block| text(field, block)).collect();
     Ok(texts?.join("\n"))
-}
-
-fn kind(block: &Map<String, Value>) -> &str {
-    block.get("type").and_then(Value::as_str).unwrap_or("no type")
 }
 
 /// The text of a block.
@@ -170,15 +128,16 @@ fn text(field: &str, block: &Map<String, Value>) -> Result<String, ApiError> {
 }
 
 /// Adds a message. One with results of tools becomes several, as templates have a message for each.
-fn add(messages: &mut Vec<Value>, message: Message) -> Result<(), ApiError> {
-    let Message { role, content, extra } = message;
+fn add(messages: &mut Vec<Sent>, message: Sent) -> Result<(), ApiError> {
+    let Sent { role, content, extra } = message;
     refuse_media(&extra, "messages")?;
     let blocks = match content {
-        Content::Text(text) => {
-            messages.push(json!({ "role": role, "content": text }));
+        None => return Err(ApiError::field("messages", "a message has no content")),
+        Some(Content::Text(text)) => {
+            messages.push(Sent::new(&role, text));
             return Ok(());
         }
-        Content::Blocks(blocks) => blocks,
+        Some(Content::Parts(blocks)) => blocks,
     };
     let missing =
         |kind: &str, name: &str| ApiError::field("messages", format!("a block of type {kind} has no {name}"));
@@ -207,9 +166,9 @@ fn add(messages: &mut Vec<Value>, message: Message) -> Result<(), ApiError> {
                 // What was said before comes before.
                 if !texts.is_empty() {
                     let said = std::mem::take(&mut texts).join("\n");
-                    messages.push(json!({ "role": role, "content": said }));
+                    messages.push(Sent::new(&role, said));
                 }
-                messages.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
+                messages.push(Sent::new("tool", content).with("tool_call_id", id));
             }
             _ => texts.push(text("messages", &block)?),
         }
@@ -217,12 +176,12 @@ fn add(messages: &mut Vec<Value>, message: Message) -> Result<(), ApiError> {
     if texts.is_empty() && thoughts.is_empty() && calls.is_empty() {
         return Ok(());
     }
-    let mut message = json!({ "role": role, "content": texts.join("\n") });
+    let mut message = Sent::new(&role, texts.join("\n"));
     if !thoughts.is_empty() {
-        message = with(message, "reasoning_content", thoughts.join("\n").into());
+        message = message.with("reasoning_content", thoughts.join("\n"));
     }
     if !calls.is_empty() {
-        message = with(message, "tool_calls", calls.into());
+        message = message.with("tool_calls", calls);
     }
     messages.push(message);
     Ok(())
@@ -231,12 +190,16 @@ fn add(messages: &mut Vec<Value>, message: Message) -> Result<(), ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::form::Format;
 
-    fn translated(body: &Value) -> Result<Value, String> {
+    fn translated(body: &Value) -> Result<Request, String> {
         let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
-        translate(fields)
-            .map(|fields| fields.into_map().into())
-            .map_err(|error| error.json()["error"]["message"].to_string())
+        translate(fields).map_err(|error| error.json()["error"]["message"].to_string())
+    }
+
+    /// The request that a chat of this body is.
+    fn chat(body: &Value) -> Request {
+        Request::read(Fields::parse(body.to_string().as_bytes()).unwrap()).unwrap()
     }
 
     #[test]
@@ -271,12 +234,12 @@ mod tests {
                 { "role": "tool", "tool_call_id": "t1", "content": "three" },
                 { "role": "user", "content": "So?" },
             ],
-            "stop": ["X"],
+            "stop_sequences": ["X"],
             "tools": [{ "type": "function", "function": {
                 "name": "count", "parameters": { "type": "object" } } }],
             "parallel_tool_calls": false, "tool_choice": "required", "enable_thinking": false,
         });
-        assert_eq!(translated(&body).unwrap(), expected);
+        assert_eq!(translated(&body).unwrap(), chat(&expected));
     }
 
     #[test]
@@ -286,10 +249,8 @@ mod tests {
             [("output_format", format.clone()), ("output_config", json!({ "format": format }))]
         {
             let body = json!({ "messages": [{ "role": "user", "content": "x" }], name: value });
-            assert_eq!(
-                translated(&body).unwrap()["response_format"]["json_schema"]["schema"]["type"],
-                "integer"
-            );
+            let expected = Format::of_schema(json!({ "type": "integer" }), None);
+            assert_eq!(translated(&body).unwrap().form.response_format, Some(expected));
         }
     }
 
@@ -306,8 +267,9 @@ mod tests {
             (json!({ "messages": [{ "role": "user", "content": "x", "images": ["x"] }] }), "messages.images"),
             (user(json!({ "text": "x" })), "no type"),
             (user(json!({ "type": "tool_use", "name": "x" })), "no id"),
-            (json!({ "messages": [] }), "at least one"),
             (json!({ "messages": [{ "role": "user", "content": "x" }], "mcp_servers": [{}] }), "mcp_servers"),
+            (json!({ "messages": [{ "role": "user", "content": 7 }] }), "messages[0].content: give a text"),
+            (json!({ "messages": [{ "content": "x" }] }), "messages[0].role: this field is missing"),
             (
                 json!({ "messages": [{ "role": "user", "content": "x" }],
                      "tool_choice": { "type": "tool" } }),

@@ -45,7 +45,7 @@ impl Ollama {
     }
 
     /// Answer to a request that asks for nothing: the model is there.
-    pub(super) fn loaded(&self) -> Value {
+    fn loaded(&self) -> Value {
         merged(self.object("", "", Vec::new()), json!({ "done": true, "done_reason": "load" }))
     }
 
@@ -111,8 +111,8 @@ impl Shape for Ollama {
     }
 
     fn whole(&mut self, texts: &[Text]) -> Value {
-        // There is one.
-        let Some(text) = texts.first() else { return Value::Null };
+        // There is one, if anything was asked.
+        let Some(text) = texts.first() else { return self.loaded() };
         let mut parts = self.parser.push(&text.all.text);
         parts.extend(self.parser.finish(text.outcome.finish));
         let (mut thoughts, mut answer, mut calls) = (String::new(), String::new(), Vec::new());

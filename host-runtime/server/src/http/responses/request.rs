@@ -1,12 +1,15 @@
-//! The fields of `/v1/responses` to those of `/v1/chat/completions`.
+//! Requests to `/v1/responses` to those of `/v1/chat/completions`.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::http::conversation::refuse_media;
+use crate::http::conversation::{Content, Sent, kind, refuse_media};
+use crate::http::dialogue::Request;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
-use crate::http::json::with;
+use crate::http::form::FlatFormat;
+use crate::http::offer::Choice;
+use crate::http::unsupported::{RESPONSES, refuse};
 
 /// A field, and what stands for it in the answer if the request does not have it.
 type Echoed = (&'static str, fn() -> Value);
@@ -30,25 +33,23 @@ const ECHOED: [Echoed; 12] = [
 /// What asks for probabilities.
 const LOGPROBS: &str = "message.output_text.logprobs";
 
-/// A text, or a list.
+/// Fields that mean something else in chats, or nothing.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Items(Vec<Map<String, Value>>),
+struct Own {
+    instructions: Option<Content>,
+    input: Content,
+    tools: Option<Vec<Map<String, Value>>>,
+    tool_choice: Option<Value>,
+    max_output_tokens: Option<i64>,
+    text: Option<TextConfig>,
+    reasoning: Option<Reasoning>,
+    #[serde(default)]
+    include: Vec<String>,
 }
 
 #[derive(Deserialize)]
 struct TextConfig {
-    format: Option<Format>,
-}
-
-#[derive(Deserialize)]
-struct Format {
-    #[serde(rename = "type")]
-    kind: String,
-    schema: Option<Value>,
-    strict: Option<bool>,
+    format: Option<FlatFormat>,
 }
 
 #[derive(Deserialize)]
@@ -56,105 +57,39 @@ struct Reasoning {
     effort: Option<String>,
 }
 
-/// The fields of a chat that say the same, and what the answer repeats of the request.
-pub(super) fn translate(fields: Fields) -> Result<(Fields, Value), ApiError> {
-    refuse_kept(&fields)?;
-    let mut echo = Map::new();
-    for (name, absent) in ECHOED {
-        echo.insert(name.to_owned(), fields.raw(name).cloned().unwrap_or_else(absent));
-    }
+/// The request for a chat that says the same, and what the answer repeats of this one.
+pub(super) fn translate(mut fields: Fields) -> Result<(Request, Value), ApiError> {
+    refuse(&fields, &RESPONSES)?;
+    let echo =
+        |&(name, absent): &Echoed| (name.to_owned(), fields.left(name).cloned().unwrap_or_else(absent));
+    let echo: Map<String, Value> = ECHOED.iter().map(echo).collect();
+    let own: Own = fields.take()?;
+    let mut request = Request::read(fields)?;
     let mut messages = Messages::default();
-    if let Some(instructions) = fields.get::<Content>("instructions")? {
+    if let Some(instructions) = own.instructions {
         messages.say("system", plain("instructions", instructions)?);
     }
-    match fields.require::<Content>("input")? {
+    match own.input {
         Content::Text(text) => messages.say("user", text),
-        Content::Items(items) => {
-            for item in items {
-                messages.add(item)?;
-            }
-        }
+        Content::Parts(items) => items.into_iter().try_for_each(|item| messages.add(item))?,
     }
-    let messages = messages.finish();
-    if messages.is_empty() {
+    request.chat.messages = messages.finish();
+    if request.chat.messages.is_empty() {
         return Err(ApiError::field("input", "give a text, or at least one item"));
     }
-    let mut chat: Map<String, Value> = Map::new();
-    let mut set = |name: &str, value: Value| chat.insert(name.to_owned(), value);
-    set("messages", messages.into());
-    if let Some(tools) = fields.get::<Vec<Map<String, Value>>>("tools")? {
-        set("tools", tools.into_iter().map(tool).collect());
+    request.tools.tools = own.tools.unwrap_or_default().into_iter().map(tool).collect();
+    if let Some(choice) = own.tool_choice {
+        request.tools.tool_choice = chosen(choice)?;
     }
-    if let Some(choice) = fields.raw("tool_choice") {
-        set("tool_choice", chosen(choice)?);
+    request.text.max_tokens = own.max_output_tokens.or(request.text.max_tokens);
+    if let Some(format) = own.text.and_then(|text| text.format) {
+        request.form.response_format = Some(format.nested("text")?);
     }
-    if let Some(max) = fields.raw("max_output_tokens") {
-        set("max_tokens", max.clone());
+    if let Some(effort) = own.reasoning.and_then(|reasoning| reasoning.effort) {
+        request.chat.reasoning_effort = Some(effort.into());
     }
-    if let Some(format) = fields.get::<TextConfig>("text")?.and_then(|text| text.format) {
-        set("response_format", form(format)?);
-    }
-    if let Some(effort) = fields.get::<Reasoning>("reasoning")?.and_then(|reasoning| reasoning.effort) {
-        set("reasoning_effort", effort.into());
-    }
-    let include: Vec<String> = fields.get("include")?.unwrap_or_default();
-    if include.iter().any(|wanted| wanted == LOGPROBS) {
-        set("logprobs", true.into());
-    }
-    const TRANSLATED: [&str; 9] = [
-        "instructions",
-        "input",
-        "tools",
-        "tool_choice",
-        "max_output_tokens",
-        "text",
-        "reasoning",
-        "include",
-        "truncation",
-    ];
-    let others = fields.into_map().into_iter().filter(|(name, _)| !TRANSLATED.contains(&name.as_str()));
-    chat.extend(others);
-    Ok((Fields::new(chat), echo.into()))
-}
-
-/// That a request asks for nothing for which answers would have to be kept.
-fn refuse_kept(fields: &Fields) -> Result<(), ApiError> {
-    const WHOLE: &str = "it keeps no answers; send the whole conversation as input";
-    for name in ["previous_response_id", "conversation", "prompt"] {
-        if fields.raw(name).is_some() {
-            return Err(ApiError::unsupported(name, WHOLE));
-        }
-    }
-    for name in ["store", "background"] {
-        if fields.flag(name)? {
-            return Err(ApiError::unsupported(name, "it keeps no answers; set it to false"));
-        }
-    }
-    match fields.get::<String>("truncation")?.as_deref() {
-        None | Some("disabled") => Ok(()),
-        Some(_) => Err(ApiError::unsupported("truncation", "shorten the input, or set it to disabled")),
-    }
-}
-
-fn form(Format { kind, schema, strict }: Format) -> Result<Value, ApiError> {
-    match (kind.as_str(), schema) {
-        ("json_schema", Some(schema)) => {
-            let mut named = json!({ "schema": schema });
-            if let Some(strict) = strict {
-                named = with(named, "strict", strict.into());
-            }
-            Ok(json!({ "type": kind, "json_schema": named }))
-        }
-        ("json_schema", None) => Err(ApiError::field("text", "the schema is missing in format")),
-        ("text" | "json_object", _) => Ok(json!({ "type": kind })),
-        (kind, _) => {
-            Err(ApiError::unsupported("text", &format!("{kind} is none of text, json_object, json_schema")))
-        }
-    }
-}
-
-fn kind(item: &Map<String, Value>) -> &str {
-    item.get("type").and_then(Value::as_str).unwrap_or("no type")
+    request.answer.logprobs |= own.include.iter().any(|wanted| wanted == LOGPROBS);
+    Ok((request, echo.into()))
 }
 
 /// A tool whose name stands beside its type to one that has it inside. Other kinds stay as they are.
@@ -168,10 +103,12 @@ fn tool(mut tool: Map<String, Value>) -> Value {
     json!({ "type": "function", "function": function.collect::<Map<_, _>>() })
 }
 
-fn chosen(choice: &Value) -> Result<Value, ApiError> {
-    let Value::Object(choice) = choice else { return Ok(choice.clone()) };
-    match (kind(choice), choice.get("name")) {
-        ("function", Some(name)) => Ok(json!({ "type": "function", "function": { "name": name } })),
+fn chosen(choice: Value) -> Result<Choice, ApiError> {
+    let Value::Object(choice) = choice else {
+        return choice.try_into().map_err(|reason| ApiError::field("tool_choice", reason));
+    };
+    match (kind(&choice), choice.get("name").and_then(Value::as_str)) {
+        ("function", Some(name)) => Ok(Choice::Required(Some(name.to_owned()))),
         ("function", None) => Err(ApiError::field("tool_choice", "the function has no name")),
         (kind, _) => {
             let hint = format!("{kind} is none of auto, none, required, or a function with its name");
@@ -184,7 +121,7 @@ fn chosen(choice: &Value) -> Result<Value, ApiError> {
 fn plain(field: &str, content: Content) -> Result<String, ApiError> {
     let parts = match content {
         Content::Text(text) => return Ok(text),
-        Content::Items(parts) => parts,
+        Content::Parts(parts) => parts,
     };
     let text = |part: &Map<String, Value>| {
         let name = if kind(part) == "refusal" { "refusal" } else { "text" };
@@ -207,7 +144,7 @@ fn plain(field: &str, content: Content) -> Result<String, ApiError> {
 /// message here.
 #[derive(Default)]
 struct Messages {
-    all: Vec<Value>,
+    all: Vec<Sent>,
     /// What the model said last, which may go on.
     turn: Option<Turn>,
 }
@@ -222,7 +159,7 @@ struct Turn {
 impl Messages {
     fn say(&mut self, role: &str, content: String) {
         self.end_turn();
-        self.all.push(json!({ "role": role, "content": content }));
+        self.all.push(Sent::new(role, content));
     }
 
     fn turn(&mut self) -> &mut Turn {
@@ -231,17 +168,17 @@ impl Messages {
 
     fn end_turn(&mut self) {
         let Some(Turn { thoughts, texts, calls }) = self.turn.take() else { return };
-        let mut message = json!({ "role": "assistant", "content": texts.join("\n") });
+        let mut message = Sent::new("assistant", texts.join("\n"));
         if !thoughts.is_empty() {
-            message = with(message, "reasoning_content", thoughts.join("\n").into());
+            message = message.with("reasoning_content", thoughts.join("\n"));
         }
         if !calls.is_empty() {
-            message = with(message, "tool_calls", calls.into());
+            message = message.with("tool_calls", calls);
         }
         self.all.push(message);
     }
 
-    fn finish(mut self) -> Vec<Value> {
+    fn finish(mut self) -> Vec<Sent> {
         self.end_turn();
         self.all
     }
@@ -296,7 +233,7 @@ impl Messages {
                 let id = word("call_id")?;
                 let content = content(&mut item, "output")?;
                 self.end_turn();
-                self.all.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
+                self.all.push(Sent::new("tool", content).with("tool_call_id", id));
             }
             "item_reference" => {
                 return Err(ApiError::unsupported(FIELD, "it keeps no items; send the item itself"));
@@ -315,10 +252,14 @@ impl Messages {
 mod tests {
     use super::*;
 
-    fn translated(body: &Value) -> Result<Value, String> {
-        let fields = Fields::parse(body.to_string().as_bytes()).unwrap();
-        let translated = translate(fields).map(|(fields, _)| fields.into_map().into());
-        translated.map_err(|error| error.json()["error"]["message"].to_string())
+    fn translated(body: &Value) -> Result<Request, String> {
+        let translated = translate(Fields::parse(body.to_string().as_bytes()).unwrap());
+        translated.map(|(request, _)| request).map_err(|error| error.json()["error"]["message"].to_string())
+    }
+
+    /// The request that a chat of this body is.
+    fn chat(body: &Value) -> Request {
+        Request::read(Fields::parse(body.to_string().as_bytes()).unwrap()).unwrap()
     }
 
     #[test]
@@ -360,10 +301,10 @@ mod tests {
             "reasoning_effort": "low", "logprobs": true,
             "model": "m", "temperature": 0.5, "top_logprobs": 2, "store": false,
         });
-        assert_eq!(translated(&body).unwrap(), expected);
+        assert_eq!(translated(&body).unwrap(), chat(&expected));
         assert_eq!(
             translated(&json!({ "input": "Hi" })).unwrap(),
-            json!({ "messages": [{ "role": "user", "content": "Hi" }] })
+            chat(&json!({ "messages": [{ "role": "user", "content": "Hi" }] }))
         );
     }
 
