@@ -135,8 +135,8 @@ impl ApiError {
     }
 
     /// There is no such route; there are these.
-    pub(crate) fn no_route(path: &str, there: impl Iterator<Item = &'static str>) -> Self {
-        let there = there.collect::<Vec<_>>().join(", ");
+    pub(crate) fn no_route(path: &str, there: &[&str]) -> Self {
+        let there = there.join(", ");
         let message = format!("there is nothing at {path}; this server has {there}, and others");
         Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
     }

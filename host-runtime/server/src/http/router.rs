@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::Request;
-use axum::http::Method;
 use axum::http::header::CONTENT_LENGTH;
+use axum::http::{Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -25,7 +25,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         router = route.paths().fold(router, |router, path| router.route(path, route.handler()));
     }
     router
-        .fallback(async |request: Request| ApiError::no_route(request.uri().path(), table::shown()))
+        .fallback(async |uri: Uri| ApiError::no_route(uri.path(), &table::instead_of(uri.path())))
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(auth::Gate { app: Arc::clone(&app), is_open }, auth::check))
         .layer(from_fn_with_state(Arc::clone(&app), origin::check))

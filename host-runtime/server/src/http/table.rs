@@ -52,6 +52,9 @@ pub(super) static ROUTES: [Route; 27] = [
     Route::get("/metrics", |get| on(get, info::metrics)),
 ];
 
+/// Most letters by which a path that was meant differs from that which was asked for.
+const SLIP: usize = 2;
+
 /// The interface that a route is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
@@ -99,7 +102,7 @@ pub(super) struct Route {
     /// llama-server.
     pub(super) is_open: bool,
     pub(super) dialect: Dialect,
-    /// Whether a client that asks for what is not there is told of it.
+    /// Whether a client that asks for what is nowhere near any route is told of it.
     is_shown: bool,
     handler: fn(MethodFilter) -> MethodRouter<Arc<App>>,
 }
@@ -160,9 +163,19 @@ pub(super) fn dialect_at(path: &str) -> Dialect {
     at(path).or_else(above).map_or(Dialect::OpenAi, |route| route.dialect)
 }
 
-/// The paths that a lost client is told of.
-pub(super) fn shown() -> impl Iterator<Item = &'static str> {
-    ROUTES.iter().filter(|route| route.is_shown).map(|route| route.path)
+/// The paths that a client is told of that asks for one which is not there: those near it, or the main ones.
+pub(super) fn instead_of(path: &str) -> Vec<&'static str> {
+    let near = |route: &&Route| route.paths().any(|there| is_near(there, path));
+    let near: Vec<_> = ROUTES.iter().filter(near).map(|route| route.path).collect();
+    let main = || ROUTES.iter().filter(|route| route.is_shown).map(|route| route.path).collect();
+    if near.is_empty() { main() } else { near }
+}
+
+/// Whether two paths end alike, as with another base, or differ by a slip of the hand.
+fn is_near(there: &str, path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    let is_slip = || there.len().abs_diff(path.len()) <= SLIP && strsim::levenshtein(there, path) <= SLIP;
+    there.rsplit('/').next() == path.rsplit('/').next() || is_slip()
 }
 
 /// Whether a path of a request is one of those that `pattern` stands for.
@@ -194,6 +207,22 @@ mod tests {
             assert_eq!(dialect_at(path), Dialect::Anthropic, "{path}");
         }
         assert_eq!(dialect_at("/v1/messagesx"), Dialect::OpenAi);
+    }
+
+    #[test]
+    fn lost_clients_are_told_of_what_is_near() {
+        for (path, there) in [
+            ("/v1/chat/completion", "/v1/chat/completions"),
+            ("/v1/v1/messages", "/v1/messages"),
+            ("/v1/models/", "/v1/models"),
+            ("/generate", "/api/generate"),
+            ("/api/tag", "/api/tags"),
+        ] {
+            assert!(instead_of(path).contains(&there), "{path}: {:?}", instead_of(path));
+            assert!(instead_of(path).len() < 4, "{path}: {:?}", instead_of(path));
+        }
+        assert_eq!(instead_of("/v1/files"), instead_of("/"));
+        assert!(instead_of("/v1/files").contains(&"/v1/chat/completions"));
     }
 
     /// The rows of the table on the page for users: method and path, other path, whether a key is needed.
