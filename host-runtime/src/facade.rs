@@ -42,7 +42,7 @@ pub enum Drafts {
     /// The head for multi-token prediction (MTP) in the model's own file, if there is one.
     #[default]
     Own,
-    /// A draft model in a file of its own: DFlash, or an MTP head.
+    /// A draft model in a file of its own: DFlash, DSpark, a Gemma 4 assistant, or an MTP head.
     Model(PathBuf),
     /// The text itself: what followed the same tokens before.
     NGrams,

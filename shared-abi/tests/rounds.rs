@@ -253,12 +253,18 @@ fn set_tokens_params() {
 fn next_draft_params() {
     let mut case = valid(Op::NextDraft);
     for draft in 0..TOKENS {
-        case.set_params(&params::NextDraft { draft });
-        assert_eq!(case.check(), Ok(()), "{draft}");
+        for stays in [0, 1] {
+            case.set_params(&params::NextDraft { draft, stays });
+            assert_eq!(case.check(), Ok(()), "{draft}");
+        }
     }
     for draft in [TOKENS, u32::MAX] {
-        case.set_params(&params::NextDraft { draft });
+        case.set_params(&params::NextDraft { draft, stays: 0 });
         case.refused(ErrorCode::BadParam, 0);
+    }
+    for stays in [2, u32::MAX] {
+        case.set_params(&params::NextDraft { draft: 0, stays });
+        case.refused(ErrorCode::BadParam, 1);
     }
 }
 

@@ -67,17 +67,21 @@ fn set_tokens(program: &Program<'_>, blocks: &[Known], register: Register, plus:
 }
 
 /// What NEXT_DRAFT makes of the registers of one block; `None` if it ends the program.
-fn next_draft(program: &Program<'_>, block: &mut Known, draft: u32) -> (Fate, Option<()>) {
+fn next_draft(
+    program: &Program<'_>,
+    block: &mut Known,
+    params::NextDraft { draft, stays }: params::NextDraft,
+) -> (Fate, Option<()>) {
     let fails = |register: Register| Fate::Fails(Fault::new(ErrorCode::BadRegister, register.wire()));
     let (Some(past), Some(drafts)) = (block.get(Register::NPast), block.get(Register::NDraft)) else {
         // No program has both this and ACCEPT.
         return (Fate::Unknown, Some(()));
     };
     if draft >= drafts {
-        let enough = past.checked_sub(draft.saturating_sub(1)).is_some();
+        let enough = stays == 1 || past.checked_sub(draft.saturating_sub(1)).is_some();
         return if enough { (Fate::Fine, None) } else { (fails(Register::NPast), Some(())) };
     }
-    let past = past + u32::from(draft > 0);
+    let past = past + u32::from(draft > 0 && stays == 0);
     block.set(Register::NPast, Some(past));
     block.set(Register::NTokens, Some(1));
     let fate = if past < program.header.n_ctx { Fate::Fine } else { fails(Register::NPast) };
@@ -113,7 +117,7 @@ pub fn course(program: &Program<'_>, blocks: &[StepRegisters]) -> Vec<Moment> {
         let fate = match opcode {
             Op::NextDraft => match &mut all[..] {
                 [only] => {
-                    let (fate, on) = next_draft(program, only, op.params::<params::NextDraft>().draft);
+                    let (fate, on) = next_draft(program, only, op.params());
                     goes_on = on;
                     fate
                 }

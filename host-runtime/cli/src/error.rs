@@ -112,8 +112,8 @@ pub enum CliError {
     NoDraft,
     /// An MTP head that is nowhere.
     #[error(
-        "--spec-type draft-mtp needs an MTP head, and the model's file has none; give one with -md FILE, or use \
-         --spec-type ngram-simple"
+        "--spec-type draft-mtp needs an MTP head, and the model's file has none; give one, or a Gemma 4 \
+         assistant, with -md FILE, or use --spec-type ngram-simple"
     )]
     NoHead,
     /// A draft model of another kind than the one asked for.

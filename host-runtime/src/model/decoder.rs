@@ -191,7 +191,7 @@ impl Decoder {
         let homes = self.layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => match attention.queries {
                 Queries::Alone(home) => Some(home + 1),
-                Queries::WithKeys | Queries::Apart => None,
+                Queries::WithKeys | Queries::Apart | Queries::OfTarget(_) => None,
             },
             Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
         });

@@ -235,6 +235,20 @@ pub enum DraftError {
         /// Its number.
         layer: usize,
     },
+    /// The target has no caches that a layer of the draft could read.
+    #[error(
+        "layer {layer} of the draft reads the caches of a layer that sees {sight}, and the target has none; \
+         use the draft that was trained for this target"
+    )]
+    NoCaches {
+        /// The draft's layer.
+        layer: usize,
+        /// What such a layer of the target would see.
+        sight: &'static str,
+    },
+    /// A draft that was to run on another device than its target.
+    #[error("this draft reads the caches of its target: run both on one device")]
+    Apart,
     /// Draft and target differ.
     #[error(
         "{what} is {draft} in the draft, {target} in the target; use the draft that was trained for this target"

@@ -28,6 +28,9 @@ pub enum Purpose {
     Snapshot,
     /// A draft's cache of keys or values.
     DraftKv,
+    /// The target's last rows, by position, for a draft that keeps nothing else of the text. What of them is
+    /// lost may cost a draft, so that they are no state.
+    DraftRows,
     /// Blocks of tokens, features and tables of rounds.
     Rounds,
 }
@@ -37,7 +40,7 @@ impl Purpose {
     pub const fn region(self, n_slots: u32) -> Region {
         match self {
             Self::Kv | Self::Recurrent | Self::Snapshot => Region::State,
-            Self::Tape | Self::DraftKv | Self::Rounds => Region::Speculation,
+            Self::Tape | Self::DraftKv | Self::DraftRows | Self::Rounds => Region::Speculation,
             Self::ConvRows if n_slots == 1 => Region::Activations,
             // A prompt of one sequence must not overwrite what another one may take back.
             Self::ConvRows => Region::Speculation,

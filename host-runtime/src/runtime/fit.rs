@@ -78,6 +78,7 @@ impl Needs {
                 | Purpose::Tape
                 | Purpose::ConvRows
                 | Purpose::DraftKv
+                | Purpose::DraftRows
                 | Purpose::Rounds => sessions[session].recurrent += bytes,
             }
         }

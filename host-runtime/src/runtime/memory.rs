@@ -74,7 +74,7 @@ pub struct SpeculationMemory {
     pub draft_kv: u64,
     /// Weights of the draft.
     pub draft_weights: u64,
-    /// Blocks of tokens, kept features, and tables.
+    /// Blocks of tokens, kept features, rows of the target, and tables.
     pub other: u64,
     /// What a copy of every state per token of a block would take instead (llama.cpp's scheme), for
     /// comparison.
@@ -88,7 +88,7 @@ impl SpeculationMemory {
             conv_rows,
             draft_kv: kept.bytes(Purpose::DraftKv),
             draft_weights,
-            other: kept.bytes(Purpose::Rounds),
+            other: kept.bytes(Purpose::Rounds) + kept.bytes(Purpose::DraftRows),
             state_copies: u64::from(kept.n_slots) * u64::from(MAX_VERIFY) * target.state_bytes(),
         }
     }

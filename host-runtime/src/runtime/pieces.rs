@@ -12,7 +12,7 @@ pub(crate) struct Piece {
 /// What sequences keep between steps, in an order that does not change.
 pub(super) fn kept_by_sequences(layout: &KeptLayout) -> Vec<(&str, Kept)> {
     let is_kept = |purpose| match purpose {
-        Purpose::Kv | Purpose::DraftKv | Purpose::Recurrent => true,
+        Purpose::Kv | Purpose::DraftKv | Purpose::DraftRows | Purpose::Recurrent => true,
         // Nothing is on tapes when a copy is made, snapshots are copied apart, and rounds have ended.
         Purpose::Tape | Purpose::ConvRows | Purpose::Snapshot | Purpose::Rounds => false,
     };

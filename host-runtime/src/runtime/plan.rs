@@ -120,7 +120,7 @@ impl Plan {
             Holds::Draft => (target.shared_weights(gguf)?, Some("shared")),
         };
         let mut own = ImagePlan { part, ..ImagePlan::new(gguf, "weights", &plan)? };
-        let split = split(&target, own.entries(), embedding, sessions)?;
+        let split = split(&target, draft.as_deref(), own.entries(), embedding, sessions)?;
         let constants = plan.constants();
         let mut weights = own.map(plan, 0, readers(&constants, &split, embedding));
         let mut images = vec![own];

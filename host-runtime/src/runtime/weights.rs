@@ -62,11 +62,14 @@ pub(super) fn readers<'a>(
 /// The layers of each of `sessions` sessions.
 pub(super) fn split<'a>(
     target: &Decoder,
+    draft: Option<&dyn DraftModel>,
     weights: impl Iterator<Item = (&'a str, &'a WeightEntry)>,
     embedding: EmbeddingReaders,
     sessions: u32,
 ) -> Result<Split, EngineError> {
-    let (layers, starts) = (target.layers.len(), target.session_starts());
+    // The draft is in the last session, with the layers whose caches it reads.
+    let with_draft = draft.and_then(DraftModel::reads_caches_from).map_or(usize::MAX, |first| first + 1);
+    let (layers, starts) = (target.layers.len(), target.session_starts().min(with_draft));
     let weights = weights.map(|(label, entry)| (label, entry.bytes));
     Split::balanced(layers, starts, embedding, weights, sessions as usize).ok_or_else(|| {
         EngineError::Setting {

@@ -9,7 +9,9 @@ use super::state::Texts;
 use super::under_way::UnderWay;
 use crate::device::Device;
 use crate::gguf::Gguf;
-use crate::model::{self, Decoder, DraftModel, KeptLayout, MAX_SHARED, MAX_VERIFY, Widths};
+use crate::model::{
+    self, Decoder, DraftError, DraftModel, KeptLayout, MAX_SHARED, MAX_VERIFY, ModelError, Widths,
+};
 use crate::runtime::error::EngineError;
 use crate::runtime::id::SequenceId;
 use crate::runtime::kind::ProgramKind;
@@ -89,6 +91,10 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let config = model::read(target)?;
         let model = model::read_draft(draft, &config)?;
+        if model.reads_caches_from().is_some() {
+            let error = DraftError::Apart;
+            return Err(ModelError::Draft { path: draft.path().to_path_buf(), error }.into());
+        }
         let (n_ctx, options) = settle(&config, Some(&*model), options)?;
         let options = EngineOptions {
             n_ctx: Some(n_ctx),

@@ -54,6 +54,8 @@ params! {
         /// The draft that comes next, from 0, below the program's `max_tokens`. The drafts before it have
         /// been made by the ops before this one.
         pub draft: u32,
+        /// 1 if all drafts of the chain are made at the position of the first, 0 if each is at the next one.
+        pub stays: u32,
     }
 }
 
@@ -87,5 +89,7 @@ fn check_set_tokens(o: &Operands<'_>) -> Result<(), Fault> {
 }
 
 fn check_next_draft(o: &Operands<'_>) -> Result<(), Fault> {
-    param(o.params::<NextDraft>().draft < o.header.max_tokens, word!(NextDraft.draft))
+    let p: NextDraft = o.params();
+    param(p.draft < o.header.max_tokens, word!(NextDraft.draft))?;
+    param(p.stays <= 1, word!(NextDraft.stays))
 }

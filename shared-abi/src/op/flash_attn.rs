@@ -50,6 +50,8 @@ wire_enum! {
         Causal = 1 "causal",
         /// Every key of its sequence up to that one's last token in the step: bidirectional within the block.
         Block = 2 "block",
+        /// Keys at positions before its step: none of the step's own, whatever the cache has there.
+        Past = 3 "past",
     }
 }
 

@@ -328,7 +328,7 @@ pub fn valid(op: Op) -> Case {
             c.op(op, &[best, tokens, stops], &[out, anchor], &ACCEPT);
         }
         Op::SetTokens => c.op(op, &[], &[], &SET_TOKENS),
-        Op::NextDraft => c.op(op, &[], &[], &params::NextDraft { draft: TOKENS - 1 }),
+        Op::NextDraft => c.op(op, &[], &[], &params::NextDraft { draft: TOKENS - 1, stays: 0 }),
         Op::CopySlot => {
             let (x, y) = (c.fixed(F32, [32, 3, 2, 1]), c.fixed(F32, [32, 3, 2, 5]));
             c.op(op, &[x], &[y], &params::CopySlot { restore: 0 });

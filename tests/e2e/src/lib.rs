@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: the models of the repository, reference outputs, comparisons.
 
+pub mod assistant;
 pub mod lossy;
 pub mod near_tie;
 pub mod npy;

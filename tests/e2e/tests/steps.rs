@@ -17,7 +17,7 @@ use hexflash::text::TextModel;
 use hexflash_abi::Seq;
 use hexflash_abi::message::{Message, MessageKind, Response};
 use hexflash_abi::registers::Halt;
-use hexflash_e2e::{Draft, Model, inproc, report, settings};
+use hexflash_e2e::{Draft, Model, assistant, inproc, report, settings};
 
 /// Steps before anything is counted, and steps that count.
 const WARM_UP: u32 = 8;
@@ -208,9 +208,17 @@ fn generations() {
 
 /// Rounds on the device, with lengths that change; blocks that the host checks; plain steps between them.
 fn rounds() {
+    let load = |device| Draft::engine(Some(Draft::Q8_0), Model::Q8_0, device, None);
+    rounds_with(load);
+    let dir = tempfile::tempdir().unwrap();
+    let pair = assistant::Pair::new(dir.path(), assistant::USUAL);
+    rounds_with(|device| pair.engine(true, device, &EngineOptions::default()));
+}
+
+fn rounds_with(load: impl FnOnce(Tap) -> Engine) {
     let traffic = Arc::new(Traffic::default());
     let device = Tap { device: inproc(settings()), traffic: Arc::clone(&traffic) };
-    let mut engine = Draft::engine(Some(Draft::Q8_0), Model::Q8_0, device, None);
+    let mut engine = load(device);
     engine.prefill(&[585, 1525, 1361], |_| {}).unwrap();
     let mut last = engine.argmax(0);
     let warm = turn(&mut engine, &mut last, 4);

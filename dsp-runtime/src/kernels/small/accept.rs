@@ -102,21 +102,23 @@ pub fn set_tokens(run: &mut OpRun<'_>) -> Result<(), Fault> {
 }
 
 /// NEXT_DRAFT: the step becomes the one token from which draft number `draft` of a chain is made, at the
-/// position after that of the draft before it. If `n_draft` drafts have been made, the registers become those
-/// of the step that verifies them instead: `n_past` as before the chain, and `n_tokens` one more than
-/// `n_draft`. No op runs after that.
+/// position after that of the draft before it, or with `stays` at the same. If `n_draft` drafts have been
+/// made, the registers become those of the step that verifies them instead: `n_past` as before the chain, and
+/// `n_tokens` one more than `n_draft`. No op runs after that.
 ///
 /// # Errors
 /// [`ErrorCode::BadRegister`]: fewer tokens than drafts that are said to have been made.
 /// [`ErrorCode::BadCount`]: several register blocks.
 pub fn next_draft(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let params::NextDraft { draft } = run.params();
+    let params::NextDraft { draft, stays } = run.params();
+    // How far the drafts before this one are from the first.
+    let moved = if stays == 0 { draft } else { 0 };
     let registers = run.step.only_mut()?;
     let (past, drafts) = (registers.get(Register::NPast), registers.get(Register::NDraft));
     let goes_on = draft < drafts;
     let (past, tokens) = match goes_on {
-        true => (past.checked_add(u32::from(draft > 0)), Some(1)),
-        false => (past.checked_sub(draft.saturating_sub(1)), drafts.checked_add(1)),
+        true => (past.checked_add(u32::from(moved > 0)), Some(1)),
+        false => (past.checked_sub(moved.saturating_sub(1)), drafts.checked_add(1)),
     };
     for (register, value) in [(Register::NPast, past), (Register::NTokens, tokens)] {
         let bad = Fault::new(ErrorCode::BadRegister, register.wire());

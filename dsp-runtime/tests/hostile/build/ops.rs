@@ -432,7 +432,8 @@ impl Builder<'_> {
         }
         let draft =
             if self.random.chance(70) { 0 } else { self.random.below(self.header.max_tokens as usize) };
-        self.op(Op::NextDraft, &[], &[], &params::NextDraft { draft: draft as u32 });
+        let stays = self.random.below(2) as u32;
+        self.op(Op::NextDraft, &[], &[], &params::NextDraft { draft: draft as u32, stays });
         Some(())
     }
 
@@ -520,7 +521,7 @@ impl Builder<'_> {
         let y = self.put(F32, cut([dv, h, t, b]), Use::Output)?;
         let p = params::FlashAttn {
             scale: 0.125,
-            visibility: self.random.pick(&[1, 2]),
+            visibility: self.random.pick(&[1, 2, 3]),
             window,
             softcap: self.random.pick(&[0.0, 30.0, 1e-40]),
             max_bias: self.random.pick(&[0.0, 8.0, 1e38]),

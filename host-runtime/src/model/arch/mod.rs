@@ -2,7 +2,7 @@
 
 mod gemma2;
 mod gemma3;
-mod gemma4;
+pub(super) mod gemma4;
 mod gpt_oss;
 mod granite;
 mod lfm2;

@@ -78,6 +78,8 @@ pub enum Queries {
     Apart,
     /// There are no others: queries read the caches of this layer, which is before theirs.
     Alone(usize),
+    /// There are no others: queries of a draft model read the caches of this layer of its target.
+    OfTarget(usize),
 }
 
 /// The products that have a bias.
@@ -291,6 +293,7 @@ impl Attention {
         match self.queries {
             Queries::WithKeys | Queries::Apart => scope,
             Queries::Alone(layer) => scope.model().layer(layer),
+            Queries::OfTarget(layer) => Scope::TARGET.layer(layer),
         }
     }
 
@@ -334,6 +337,7 @@ impl Mix for Attention {
                 // What the layer had before it shared the caches of another.
                 [K, V, K_NORM].into_iter().for_each(|name| plan.ignore(scope, name));
             }
+            Queries::OfTarget(_) => plan.add(scope, q.0, &[self.n_embd, q.1], Form::Tiled)?,
         }
         let Biases { q: on_q, k: on_k, v: on_v, output } = self.bias;
         let biases = [(on_q, Q_BIAS, q.1), (on_k, K_BIAS, k.1), (on_v, V_BIAS, v.1)];
@@ -371,7 +375,7 @@ impl Mix for Attention {
                 let queries = self.finish_queries(g, scope, rows[0]);
                 (queries, Some(self.finish_keys(g, scope, [rows[1], rows[2]])))
             }
-            Queries::Apart | Queries::Alone(_) => {
+            Queries::Apart | Queries::Alone(_) | Queries::OfTarget(_) => {
                 let rows = g.linear(a, &scope.label(Q));
                 let queries = self.finish_queries(g, scope, rows);
                 let apart = self.queries == Queries::Apart;

@@ -25,14 +25,20 @@ pub(super) struct CausalConv {
 impl CausalConv {
     /// Declares the ring, and the tape where tokens can be taken back.
     pub fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
-        self.keep_rows(plan, scope, self.taps)
+        self.keep_rows(plan, scope, Purpose::Recurrent, self.taps)
     }
 
-    /// As [`keep`](Self::keep), with a ring of `rows` rows, at least one for each tap.
-    pub fn keep_rows(&self, plan: &mut KeptPlanner, scope: Scope, rows: u32) -> Result<(), RecordError> {
+    /// As [`keep`](Self::keep), with a ring for `purpose` of `rows` rows, at least one for each tap.
+    pub fn keep_rows(
+        &self,
+        plan: &mut KeptPlanner,
+        scope: Scope,
+        purpose: Purpose,
+        rows: u32,
+    ) -> Result<(), RecordError> {
         let shape = |n| (DType::F32, [self.channels, n, plan.n_slots(), 1]);
         let (ring, tape) = (shape(rows), shape(MAX_VERIFY));
-        plan.keep(scope, RING, Purpose::Recurrent, ring)?;
+        plan.keep(scope, RING, purpose, ring)?;
         match plan.rollback() {
             Rollback::None => Ok(()),
             Rollback::LastStep => plan.keep(scope, TAPE, Purpose::ConvRows, tape),

@@ -6,7 +6,7 @@
 
 use super::conv::CausalConv;
 use crate::model::graph::{Graph, Tapes};
-use crate::model::kept::KeptPlanner;
+use crate::model::kept::{KeptPlanner, Purpose};
 use crate::model::limits::MAX_VERIFY;
 use crate::model::scope::Scope;
 use crate::model::tensors::WeightPlanner;
@@ -33,10 +33,15 @@ impl Previous {
         plan.constant(&scope.label(TAPS), || [vec![1.0; n], vec![0.0; n]].concat());
     }
 
-    /// Declares the rows. The ring has room for those of a tape as well, and for one more: then
-    /// [`peek`](Self::peek) loses none that a text which is cut back goes on from.
-    pub(in crate::model) fn keep(self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
-        self.conv().keep_rows(plan, scope, MAX_VERIFY + 2)
+    /// Declares the rows, which are there for `purpose`. The ring has room for those of a tape as well, and
+    /// for one more: then [`peek`](Self::peek) loses none that a text which is cut back goes on from.
+    pub(in crate::model) fn keep(
+        self,
+        plan: &mut KeptPlanner,
+        scope: Scope,
+        purpose: Purpose,
+    ) -> Result<(), RecordError> {
+        self.conv().keep_rows(plan, scope, purpose, MAX_VERIFY + 2)
     }
 
     /// The rows of the tokens before those of x{width,t}, which are kept for later steps.

@@ -44,6 +44,10 @@ pub trait DraftModel: Debug + Send + Sync {
     /// Whether it reads the target's embedding.
     fn shares_embedding(&self) -> bool;
 
+    /// The first of the target's layers whose caches it reads, if it reads any: then these layers are in the
+    /// last session with it, and it is on the target's device.
+    fn reads_caches_from(&self) -> Option<usize>;
+
     /// The longest context whose caches, for `n_slots` sequences, programs can describe.
     fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32;
 

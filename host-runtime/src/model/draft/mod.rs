@@ -1,5 +1,6 @@
 //! Draft models. Each kind is one file or folder behind the trait [`DraftModel`], and a line in the table.
 
+mod assistant;
 mod dflash;
 mod kind;
 mod mtp;
@@ -15,8 +16,12 @@ pub use kind::{BLOCK, DraftModel, PENDING, keep, tap_width};
 type Reader = fn(&Gguf, &Keys<'_>, &Decoder) -> Result<Box<dyn DraftModel>, ModelError>;
 
 /// The kinds of drafts that this version runs: the value of `general.architecture`, and what reads them.
-const DRAFTS: &[(&str, Reader)] =
-    &[("dflash", dflash::read), ("qwen35", mtp::read), ("qwen35moe", mtp::read)];
+const DRAFTS: &[(&str, Reader)] = &[
+    ("dflash", dflash::read),
+    ("qwen35", mtp::read),
+    ("qwen35moe", mtp::read),
+    (assistant::ARCH, assistant::read),
+];
 
 /// Whether the file of a model has a head that can draft for it.
 pub fn has_head(gguf: &Gguf) -> bool {
@@ -28,6 +33,7 @@ pub fn has_head(gguf: &Gguf) -> bool {
 pub(super) fn kind_of(gguf: &Gguf, keys: &Keys<'_>) -> Option<&'static str> {
     match keys.arch() {
         "dflash" => Some("a DFlash draft model"),
+        assistant::ARCH => Some("a Gemma 4 assistant"),
         _ if mtp::is_alone(gguf, keys) => Some("an MTP head"),
         _ => None,
     }

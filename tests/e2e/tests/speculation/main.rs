@@ -1,6 +1,7 @@
 //! Speculation changes nothing but the speed: texts and states are those of plain decoding, to the bit.
 
 mod adversary;
+mod assistant;
 mod auto;
 mod cancel;
 mod common;

@@ -220,8 +220,11 @@ impl<'s> Attend<'s> {
         let batch = u / heads % batches;
         let entry = span.entry(batch, batches);
         let unit = QueryUnit { span, kv_head: u % heads, batch, entry, split, first, rows, from: 0, to: 0 };
-        // Both ends of what a token sees grow with the token; every token sees itself.
+        // Both ends of what a token sees grow with the token.
         let (from, to) = (self.query(&unit, 0).from, self.query(&unit, rows - 1).to);
+        // Where all sees nothing, a position is staged that nobody looks at.
+        let to = to.max(1);
+        let from = from.min(to - 1);
         if self.splits.is_none() {
             return QueryUnit { from, to, ..unit };
         }

@@ -16,6 +16,8 @@ pub enum Sight {
     Causal,
     /// Positions up to the span's last token.
     Block,
+    /// Positions before the span.
+    Past,
     /// Positions that a mask shows at most, whatever the position of the query.
     Band(Band),
 }
@@ -57,6 +59,8 @@ impl Attention {
         let Range { start: from, end: to } = match self.sight {
             Sight::Causal => from..after,
             Sight::Block => from..span.end(),
+            // A window may end before them.
+            Sight::Past => from.min(span.n_past)..span.n_past,
             Sight::Band(band) => band.of_query(token),
         };
         Query { token: span.first + token, head, from, to }
@@ -78,6 +82,7 @@ impl Attention {
     pub fn end(&self, span: &Span) -> usize {
         match self.sight {
             Sight::Causal | Sight::Block => span.end(),
+            Sight::Past => span.n_past,
             Sight::Band(band) => band.of_query(span.rows.saturating_sub(1)).end,
         }
     }

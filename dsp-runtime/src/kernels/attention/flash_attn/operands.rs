@@ -43,7 +43,12 @@ pub fn in_caches(
     if keys.rotates() {
         run.pool.run(&RotateQueries { q, rotated: y }, run.plan.vtcm)?;
     }
-    let causal = params.visibility == Visibility::Causal.wire();
+    let sight = match Visibility::parse(params.visibility) {
+        Some(Visibility::Causal) => Sight::Causal,
+        Some(Visibility::Past) => Sight::Past,
+        // The shape rule refuses others.
+        Some(Visibility::Block) | None => Sight::Block,
+    };
     let attention = Attention {
         q,
         queries: if keys.rotates() { y } else { q },
@@ -55,7 +60,7 @@ pub fn in_caches(
         sinks,
         y,
         params,
-        sight: if causal { Sight::Causal } else { Sight::Block },
+        sight,
     };
     attend(attention, run.pool, spans)?;
     damage.outcome()

@@ -125,7 +125,8 @@ impl Case {
     /// Whether any query sees a position that was in the cache at the start.
     fn ever_seen(&self, position: usize) -> bool {
         let windowed = self.window == 0 || position + self.window > self.n_past;
-        position < self.end() && windowed && !(self.mask_heads > 0 && buried(position))
+        let end = if self.visibility == Visibility::Past { self.n_past } else { self.end() };
+        position < end && windowed && !(self.mask_heads > 0 && buried(position))
     }
 
     /// y {dv,h,T,b} of all tokens, fed in steps.
@@ -263,7 +264,11 @@ impl Case {
                     (_, true) => (-f64::from(self.max_bias) / base as f64 * (h + 1) as f64).exp2(),
                     _ => (-f64::from(self.max_bias) / 2.0 / base as f64 * (2 * (h - base) + 1) as f64).exp2(),
                 };
-                let last = if self.visibility == Visibility::Causal { at } else { n - 1 };
+                let end = match self.visibility {
+                    Visibility::Causal => at + 1,
+                    Visibility::Block => n,
+                    Visibility::Past => self.n_past,
+                };
                 let row = |p: usize| (b * n + p) * kv_heads + h / self.group;
                 let score = |p: usize| {
                     let dot: f64 = (0..d).map(|i| q[i] * k[row(p) * d + i]).sum();
@@ -276,7 +281,7 @@ impl Case {
                     }
                     (p, x)
                 };
-                let visible = (0..=last).filter(|p| self.window == 0 || p + self.window > at);
+                let visible = (0..end).filter(|p| self.window == 0 || p + self.window > at);
                 let scores: Vec<_> = visible.map(score).filter(|s| s.1 != f64::NEG_INFINITY).collect();
                 let (weights, top) = weights(&scores);
                 let sink = if self.sinks { (f64::from(inputs.sinks[h]) - top).exp() } else { 0.0 };
@@ -358,7 +363,7 @@ fn hides_what_it_should() {
     for setup in setups() {
         for (n_past, tokens) in [(0, 1), (3, 2), (33, 5), (95, 16), (130, 40)] {
             let case = Case { n_past, tokens, ..CASE };
-            for visibility in [Visibility::Causal, Visibility::Block] {
+            for visibility in [Visibility::Causal, Visibility::Block, Visibility::Past] {
                 for window in [0, 1, 5, 32, 70] {
                     Case { window, visibility, ..case }.check(setup);
                 }
@@ -426,7 +431,7 @@ fn grouping_does_not_matter() {
 fn splits_give_the_same_bits_to_whoever_does_them() {
     for (kv_heads, group) in [(1, 4), (2, 1)] {
         for (n_past, window) in [(254, 0), (255, 0), (300, 0), (700, 0), (700, 300), (510, 2)] {
-            for visibility in [Visibility::Causal, Visibility::Block] {
+            for visibility in [Visibility::Causal, Visibility::Block, Visibility::Past] {
                 let case = Case { kv_heads, group, n_past, window, visibility, tokens: 3, ..CASE };
                 let case = Case { sinks: n_past == 300, ..case };
                 let at_once = everywhere(|setup| case.run(setup, &[3]));
@@ -444,16 +449,20 @@ fn splits_give_the_same_bits_to_whoever_does_them() {
 fn rings_give_the_bits_of_whole_caches() {
     let bits = |y: Vec<f32>| y.into_iter().map(f32::to_bits).collect::<Vec<_>>();
     for n_past in [0, 31, 64, 95, 130, 1000] {
-        for (window, visibility) in
-            [(1, Visibility::Causal), (33, Visibility::Causal), (64, Visibility::Block)]
-        {
+        for (window, visibility) in [
+            (1, Visibility::Causal),
+            (33, Visibility::Causal),
+            (64, Visibility::Block),
+            (20, Visibility::Past),
+        ] {
             for (d, sequences, mask_heads) in [(64, 1, 0), (33, 2, 1)] {
                 let whole = Case { n_past, window, visibility, d, dv: d, sequences, mask_heads, ..CASE };
                 let whole = Case { tokens: 16, ..whole };
-                // All of a step is visible to a block, so that its steps cannot be other ones.
+                // All of a step is visible to a block, and nothing to those that see the past, so that its
+                // steps cannot be other ones.
                 let steps: &[&[usize]] = match visibility {
                     Visibility::Causal => &[&[16], &[1; 16], &[5, 3, 8]],
-                    Visibility::Block => &[&[16]],
+                    Visibility::Block | Visibility::Past => &[&[16]],
                 };
                 for setup in setups() {
                     for steps in steps {

@@ -292,14 +292,32 @@ fn set_tokens() {
     }
 }
 
+fn next_draft(params: params::NextDraft, registers: StepRegisters) -> Result<Vec<StepRegisters>, Fault> {
+    let mut batch = Batch::new(MAX as u32, 1000);
+    batch.advance(small(), Op::NextDraft, &[], &[], &params, &[registers])
+}
+
+/// All drafts of a chain may be at one position, even at the first.
+#[test]
+fn next_draft_may_stay_where_it_is() {
+    for (past, n_draft) in [(0, 0), (0, 1), (50, 1), (50, 2), (50, MAX as u32 - 1)] {
+        let before = StepRegisters::step(past, MAX as u32).with(Register::NDraft, n_draft);
+        let mut registers = before;
+        for draft in 0..n_draft {
+            registers = next_draft(params::NextDraft { draft, stays: 1 }, registers).unwrap()[0];
+            assert_eq!(registers, before.with(Register::NTokens, 1));
+        }
+        let verified = before.with(Register::NTokens, 1 + n_draft);
+        let end = params::NextDraft { draft: n_draft, stays: 1 };
+        assert_eq!(next_draft(end, registers), Ok(vec![verified]), "{n_draft} drafts at {past}");
+    }
+}
+
 /// A chain leads from position to position, one token at a time, as long as drafts are wanted. Then the
 /// registers are those of the step that verifies them.
 #[test]
 fn next_draft_leads_through_a_chain() {
-    let next = |draft, registers| {
-        let mut batch = Batch::new(MAX as u32, 1000);
-        batch.advance(small(), Op::NextDraft, &[], &[], &params::NextDraft { draft }, &[registers])
-    };
+    let next = |draft, registers| next_draft(params::NextDraft { draft, stays: 0 }, registers);
     for n_draft in 0..MAX as u32 {
         let before = StepRegisters::step(50, MAX as u32)
             .with(Register::DraftMax, MAX as u32 - 1)

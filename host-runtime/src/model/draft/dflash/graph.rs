@@ -51,6 +51,10 @@ impl DraftModel for DFlash {
         !self.embedding.is_own()
     }
 
+    fn reads_caches_from(&self) -> Option<usize> {
+        None
+    }
+
     fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32 {
         self.layers.iter().map(|layer| layer.mixer.longest_context(caches, n_slots)).min().unwrap_or(u32::MAX)
     }
@@ -182,7 +186,8 @@ impl DFlash {
 
     /// One draft after the other: the logits of each get what the chain says of the draft before it.
     fn guess_in_turn(&self, g: &mut Graph<'_>, all: Tensor) {
-        let next = |g: &mut Graph<'_>, draft| g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft });
+        let next =
+            |g: &mut Graph<'_>, draft| g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft, stays: 0 });
         let first = g.weight(&ALL.label(MARKOV[0]));
         for draft in 0..self.block - 1 {
             next(g, draft);

@@ -37,6 +37,10 @@ impl DraftModel for Mtp {
         self.embedding == Scope::TARGET.label(crate::model::scope::EMBEDDING)
     }
 
+    fn reads_caches_from(&self) -> Option<usize> {
+        None
+    }
+
     fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32 {
         self.layer.mixer.longest_context(caches, n_slots)
     }
@@ -69,7 +73,7 @@ impl DraftModel for Mtp {
 
     fn memory(&self, plan: &mut KeptPlanner) -> Result<(), RecordError> {
         self.layer.mixer.keep(plan, scope(self.number))?;
-        self.previous().keep(plan, scope(self.number))?;
+        self.previous().keep(plan, scope(self.number), Purpose::Recurrent)?;
         plan.keep(Scope::DRAFT, ANCHOR, Purpose::Rounds, (DType::I32, [1; 4]))
     }
 
@@ -124,7 +128,7 @@ impl Mtp {
 
     /// Draft number `draft` comes next.
     fn next(&self, g: &mut Graph<'_>, draft: u32) {
-        g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft });
+        g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft, stays: 0 });
     }
 
     /// Token `i` of the block, and those after it as far as the token axis goes.

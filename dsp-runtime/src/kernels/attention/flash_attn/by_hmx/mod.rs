@@ -38,7 +38,7 @@ use hexflash_abi::{ErrorCode, Fault};
 use self::fetch::can_be_tiles;
 use self::layout::{Extent, Layout};
 use self::turn::{Finish, MORE_TURNS, Pack, Pass, Turn};
-use super::attention::Attention;
+use super::attention::{Attention, Sight};
 use super::by_hvx;
 use super::format::Format;
 use super::operands::{in_caches, in_rows};
@@ -134,9 +134,9 @@ impl ByUnit<'_> {
         self.attention.q.ne[1] / self.attention.k_cache.ne[2]
     }
 
-    /// Whether a span has enough rows.
+    /// Whether a span has enough rows, each of which sees something.
     fn suits(&self, span: &Span) -> bool {
-        span.rows * self.group() >= LEAST_ROWS
+        span.rows * self.group() >= LEAST_ROWS && !matches!(self.attention.sight, Sight::Past)
     }
 
     /// Attention without the unit, in the same VTCM.

@@ -47,6 +47,20 @@ fn matches_the_definition() {
     Case { n_past: 100, group: 5, kv_heads: 3, tokens: 16, append: false, ..FAST }.check_by_unit();
 }
 
+/// What sees the past alone is left to HVX, with its bits.
+#[test]
+fn the_past_is_seen_without_the_unit() {
+    let bits = |y: Vec<f32>| y.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    for (n_past, window) in [(0, 0), (90, 0), (300, 5), (256, 70)] {
+        let case = Case { n_past, window, visibility: Visibility::Past, ..FAST };
+        for setup in setups().into_iter().map(large) {
+            let [by_unit, without] =
+                [true, false].map(|fast| Case { fast, ..case }.run(setup, &[case.tokens]));
+            assert_eq!(bits(by_unit), bits(without), "{case:?} {setup:?}");
+        }
+    }
+}
+
 #[test]
 fn windows_caps_sinks_and_blocks() {
     for n_past in [0, 90, 300] {
