@@ -243,7 +243,7 @@ pub enum DraftError {
     NoCaches {
         /// The draft's layer.
         layer: usize,
-        /// What such a layer of the target would see.
+        /// Positions that such a layer of the target would see.
         sight: &'static str,
     },
     /// A draft that was to run on another device than its target.

@@ -16,7 +16,7 @@ use rand_pcg::Pcg32;
 
 use crate::Model;
 
-/// That of the models whose tokenizer they borrow.
+/// Entries of the vocabulary: those of the models whose tokenizer they borrow.
 const VOCABULARY: usize = 4096;
 /// Values that each layer of a target gets of a token besides the stream.
 const PER_LAYER: usize = 24;
@@ -42,11 +42,11 @@ pub struct Shape {
     pub head: [usize; 2],
     /// Tokens that such layers see.
     pub window: u32,
-    /// What the assistant's stream has beyond the target's width.
+    /// Columns that the assistant's stream has beyond the target's width.
     pub beyond: usize,
     /// The assistant's layers.
     pub own_layers: &'static [bool],
-    /// Its query heads.
+    /// Query heads of the assistant.
     pub own_heads: usize,
 }
 
@@ -204,7 +204,7 @@ impl Weights {
         }
     }
 
-    /// What layers of target and assistant have. What they add to the stream is small.
+    /// Tensors that layers of target and assistant have. What these add to the stream is small.
     fn layer(&mut self, i: usize, shape: Shape, near: bool, width: usize, heads: usize) {
         let name = |tensor: &str| format!("blk.{i}.{tensor}.weight");
         let head = shape.head[usize::from(near == FAR)];

@@ -1,9 +1,9 @@
-//! The drafts of an MTP head, in both.
+//! The drafts of an MTP head or a Gemma 4 assistant, in both.
 
 use std::fmt;
 
 use hexflash::engine::Engine;
-use hexflash_oracle::llama::{Choice, Mtp};
+use hexflash_oracle::llama::{Choice, Drafts};
 
 use super::verdict::Limits;
 
@@ -15,6 +15,8 @@ const TEXT: usize = 128;
 /// What was found in some chains of drafts.
 #[derive(Clone, Debug, Default)]
 pub struct Chains {
+    /// Name of who drafts.
+    pub by: &'static str,
     /// Chains.
     pub chains: usize,
     /// Drafts that both were asked for after the same tokens.
@@ -34,8 +36,13 @@ pub struct Chains {
 
 impl Chains {
     /// Runs both through a text, and asks for as many drafts as there can be at every few tokens of it.
-    pub fn compare(llama: &mut Mtp<'_>, engine: &mut Engine, tokens: &[i32]) -> Result<Self, String> {
-        let mut found = Self::default();
+    pub fn compare(
+        by: &'static str,
+        llama: &mut impl Drafts,
+        engine: &mut Engine,
+        tokens: &[i32],
+    ) -> Result<Self, String> {
+        let mut found = Self { by, ..Self::default() };
         engine.reset();
         let text = &tokens[..tokens.len().min(TEXT + 1)];
         for (number, part) in text[..text.len() - 1].chunks(STRIDE).enumerate() {
@@ -103,8 +110,9 @@ impl fmt::Display for Chains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "MTP head: {} of {} drafts in {} chains are llama.cpp's (widest lead lost {:.2e}), NMSE of their \
-             logits {:.2e}; tokens with the head are {}those without it",
+            "{}: {} of {} drafts in {} chains are llama.cpp's (widest lead lost {:.2e}), NMSE of their logits \
+             {:.2e}; tokens with it are {}those without it",
+            self.by,
             self.same,
             self.drafts,
             self.chains,

@@ -8,6 +8,7 @@
 //! model's own weights is.
 
 pub mod architecture;
+mod assistant;
 mod chains;
 mod chat;
 mod exact;
@@ -42,7 +43,8 @@ pub struct Arguments {
     /// The model; given more than once, one after the other
     #[arg(short, long, value_name = "GGUF", required_unless_present = "random", action = ArgAction::Append)]
     model: Vec<PathBuf>,
-    /// A DFlash draft of the model: the tokens of both with it, against those without
+    /// A DFlash draft of the model: the tokens of both with it, against those without; or a Gemma 4
+    /// assistant: the drafts of both
     #[arg(long = "model-draft", visible_alias = "md", value_name = "GGUF", conflicts_with = "random")]
     model_draft: Option<PathBuf>,
     /// The text [default: the one in tests/data]
@@ -108,8 +110,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     if arguments.random {
         let wanted = |name: &str| arguments.shape.as_deref().is_none_or(|part| name.contains(part));
         let shapes: Vec<_> = shapes::SHAPES.iter().filter(|s| wanted(s.name)).collect();
-        if shapes.is_empty() {
-            let names: Vec<_> = shapes::SHAPES.iter().map(|s| s.name).collect();
+        let assisted: Vec<_> = shapes::ASSISTED.iter().filter(|s| wanted(s.name)).collect();
+        if shapes.is_empty() && assisted.is_empty() {
+            let names = shapes::SHAPES.iter().map(|s| s.name);
+            let names: Vec<_> = names.chain(shapes::ASSISTED.iter().map(|s| s.name)).collect();
             return Err(format!("there is no such shape; the shapes are: {}", names.join(", ")));
         }
         let part = arguments.part.unwrap_or(Part::first(1));
@@ -117,19 +121,28 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             let path = dir.path().join(format!("{}.gguf", shape.name));
             random::write(&shape.model, &path)?;
             let tokens = random::tokens(&shape.model, arguments.tokens);
-            take(one(arguments, &path, Some(tokens), shape.name)?);
+            take(one(arguments, &path, None, Some(tokens), shape.name)?);
             // Models of real widths are large: one at a time.
             std::fs::remove_file(&path).map_err(|e| e.to_string())?;
         }
+        for shape in assisted {
+            let [path, draft] = ["target", "assistant"].map(|of| dir.path().join(format!("{of}.gguf")));
+            random::write(&shape.target, &path)?;
+            assistant::write(&shape.target, &shape.assistant, &draft)?;
+            let tokens = random::tokens(&shape.target, arguments.tokens);
+            take(one(arguments, &path, Some(&draft), Some(tokens), shape.name)?);
+        }
     }
+    let draft = arguments.model_draft.as_deref();
     for path in &arguments.model {
         if arguments.quantized.is_none() {
-            take(one(arguments, path, None, &path.display().to_string())?);
+            take(one(arguments, path, draft, None, &path.display().to_string())?);
         }
         for file_type in &types {
             let made = dir.path().join("quantized.gguf");
             quantize(path, &made, *file_type).map_err(|e| e.to_string())?;
-            take(one(arguments, &made, None, &format!("{} as {}", path.display(), file_type.name()))?);
+            let name = format!("{} as {}", path.display(), file_type.name());
+            take(one(arguments, &made, draft, None, &name)?);
             std::fs::remove_file(&made).map_err(|e| e.to_string())?;
         }
     }
@@ -157,6 +170,7 @@ fn file_types(names: Option<&[String]>) -> Result<Vec<FileType>, String> {
 fn one(
     arguments: &Arguments,
     path: &Path,
+    draft: Option<&Path>,
     tokens: Option<Vec<i32>>,
     name: &str,
 ) -> Result<Option<Row>, String> {
@@ -182,7 +196,6 @@ fn one(
             println!("  {chunk}");
         }
     };
-    let draft = arguments.model_draft.as_deref();
     let mut outcome = outcome(&mut pair, &tokens, arguments.greedy, draft, arguments.noise, each)?;
     if arguments.chat {
         outcome.answers = chat::answers(&mut pair, arguments.greedy)?;
@@ -216,8 +229,13 @@ fn outcome(
     each: impl FnMut(&Chunk),
 ) -> Result<Outcome, String> {
     let text = pair.text(tokens, noise, each)?;
-    let speculation = draft.map(|draft| pair.speculate(draft, tokens, greedy)).transpose()?;
-    let chains = pair.chains(tokens, greedy)?;
+    let (speculation, chains) = match draft {
+        Some(draft) if assistant::is_one(draft)? => {
+            (None, Some(pair.assistant_chains(draft, tokens, greedy)?))
+        }
+        Some(draft) => (Some(pair.speculate(draft, tokens, greedy)?), pair.chains(tokens, greedy)?),
+        None => (None, pair.chains(tokens, greedy)?),
+    };
     let greedy = pair.greedy(tokens, greedy)?;
     let limits = pair.limits();
     let mut outcome =

@@ -8,7 +8,9 @@ use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, FlashAttn, KvType, Model, Mtp};
+use hexflash_oracle::llama::{
+    Assistant, Choice, Context, ContextOptions, DFlash, Drafts, FlashAttn, KvType, Model, Mtp,
+};
 use hexflash_oracle::nmse;
 
 use super::chains::Chains;
@@ -280,16 +282,51 @@ impl Pair {
         if !hexflash::model::has_mtp_head(&self.gguf) {
             return Ok(None);
         }
-        let (prompt, n) = self.prompt(tokens, n);
-        let plain: Vec<i32> = self.decoded(prompt, n)?.iter().map(|choice| choice.id).collect();
-        let (_, rows) = context(&self.llama, self.n_ctx as usize)?;
-        let options = ContextOptions { n_ctx: self.n_ctx, n_batch: rows as u32, ..ContextOptions::default() };
+        let plain = self.plain(tokens, n)?;
+        let options = self.chain_options()?;
         let mut llama = Mtp::new(&self.llama, options).map_err(|e| e.to_string())?;
         let mut engine = self.with_draft(&self.gguf)?;
-        let mut found = Chains::compare(&mut llama, &mut engine, tokens)?;
+        self.compared("MTP head", &mut llama, &mut engine, tokens, &plain).map(Some)
+    }
+
+    /// Chains of drafts from a Gemma 4 assistant in a file of its own, and tokens with them.
+    pub fn assistant_chains(&mut self, draft: &Path, tokens: &[i32], n: usize) -> Result<Chains, String> {
+        let plain = self.plain(tokens, n)?;
+        // For one token llama.cpp's FLASH_ATTN_EXT sums values in F16, which in seven passes through several
+        // layers comes to more than the limit.
+        let options = ContextOptions { flash_attn: FlashAttn::Off, ..self.chain_options()? };
+        let theirs = Model::load(draft).map_err(|e| e.to_string())?;
+        let mut llama = Assistant::new(&self.llama, &theirs, options).map_err(|e| e.to_string())?;
+        let mut engine = self.with_draft(&Gguf::open(draft).map_err(|e| e.to_string())?)?;
+        self.compared("assistant", &mut llama, &mut engine, tokens, &plain)
+    }
+
+    /// hexflash's tokens after the start of the text, without drafts.
+    fn plain(&mut self, tokens: &[i32], n: usize) -> Result<Vec<i32>, String> {
+        let (prompt, n) = self.prompt(tokens, n);
+        Ok(self.decoded(prompt, n)?.iter().map(|choice| choice.id).collect())
+    }
+
+    /// A context of llama.cpp for chains of drafts.
+    fn chain_options(&self) -> Result<ContextOptions, String> {
+        let (_, rows) = context(&self.llama, self.n_ctx as usize)?;
+        Ok(ContextOptions { n_ctx: self.n_ctx, n_batch: rows as u32, ..ContextOptions::default() })
+    }
+
+    /// Chains of drafts of both, and whether hexflash's tokens with them are those without.
+    fn compared(
+        &self,
+        by: &'static str,
+        llama: &mut impl Drafts,
+        engine: &mut Engine,
+        tokens: &[i32],
+        plain: &[i32],
+    ) -> Result<Chains, String> {
+        let mut found = Chains::compare(by, llama, engine, tokens)?;
         engine.reset();
-        found.lossless = rounds(&mut engine, prompt, n)?.0 == plain;
-        Ok(Some(found))
+        let (prompt, _) = self.prompt(tokens, plain.len());
+        found.lossless = rounds(engine, prompt, plain.len())?.0 == plain;
+        Ok(found)
     }
 
     /// Another engine, which has a draft model too.

@@ -198,12 +198,12 @@ impl ModelShape {
     }
 
     /// Whether layer `i` of Gemma 4 or Spark sees a window.
-    fn is_near(&self, i: u32) -> bool {
+    pub(super) fn is_near(&self, i: u32) -> bool {
         !(i + 1).is_multiple_of(self.interval)
     }
 
     /// Width of a head of layer `i`: those of Gemma 4 that see a window have narrower ones.
-    fn head_of(&self, i: u32) -> u32 {
+    pub(super) fn head_of(&self, i: u32) -> u32 {
         let narrow = self.architecture == Architecture::Gemma4 && self.is_near(i);
         if narrow { self.head / 2 } else { self.head }
     }
@@ -284,7 +284,7 @@ fn numbers(seed: u64, name: &str, n: usize, mean: f32, deviation: f32) -> Vec<f3
 
 /// What a tensor holds.
 #[derive(Clone, Copy)]
-enum Fill {
+pub(super) enum Fill {
     /// A matrix: rows keep the size of what they read, times this.
     Matrix(f32),
     /// Plain F32 around a mean, with a deviation.
@@ -515,7 +515,12 @@ fn experts(s: &ModelShape, mut add: impl FnMut(&str, &[u64], Fill)) {
 }
 
 /// The bytes of a tensor, and their type.
-fn contents(s: &ModelShape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, Vec<u8>), String> {
+pub(super) fn contents(
+    s: &ModelShape,
+    name: &str,
+    ne: &[u64],
+    fill: Fill,
+) -> Result<(GgmlType, Vec<u8>), String> {
     let n = ne.iter().product::<u64>() as usize;
     let k = ne[0];
     let (ty, values) = match fill {

@@ -1,6 +1,7 @@
 //! The random models that are compared: real widths, few layers, a small vocabulary.
 
 use super::architecture::Architecture;
+use super::assistant::AssistantShape;
 use super::random::{ModelShape, Scaling, WeightType};
 
 /// A model with a name.
@@ -9,6 +10,16 @@ pub struct Named {
     pub name: &'static str,
     /// What it looks like.
     pub model: ModelShape,
+}
+
+/// A target and its assistant with a name.
+pub struct Assisted {
+    /// For `--shape` and reports.
+    pub name: &'static str,
+    /// Shape of the target.
+    pub target: ModelShape,
+    /// Shape of the assistant.
+    pub assistant: AssistantShape,
 }
 
 /// Linear layers as in the 0.8B: 16 heads of 128 x 128.
@@ -654,5 +665,34 @@ pub const SHAPES: &[Named] = &[
             weights: WeightType::F32,
             ..BASE
         },
+    },
+];
+
+/// As that of the E2B: three layers that see a window and one that sees all, a fourth of the target's width.
+const ASSISTANT: AssistantShape =
+    AssistantShape { layers: 4, interval: 4, width: 256, ff: 2048, heads: 4, seed: 110 };
+
+/// Targets and assistants. A chain goes through the assistant seven times.
+pub const ASSISTED: &[Assisted] = &[
+    Assisted {
+        name: "assistant-f32",
+        target: ModelShape { weights: WeightType::F32, seed: 111, ..GEMMA4 },
+        assistant: AssistantShape { seed: 111, ..ASSISTANT },
+    },
+    // Two key heads, as in the E4B; every layer has caches; a short window.
+    Assisted {
+        name: "assistant-own-caches-f16",
+        target: ModelShape {
+            layers: 4,
+            shared: 0,
+            kv_heads: 2,
+            window: 12,
+            interval: 2,
+            per_layer: 32,
+            untied: true,
+            seed: 112,
+            ..GEMMA4
+        },
+        assistant: AssistantShape { layers: 3, interval: 2, width: 384, ff: 608, heads: 6, seed: 112 },
     },
 ];

@@ -36,7 +36,7 @@ pub struct Outcome {
     pub greedy: Greedy,
     /// Greedy tokens with a draft, if there is one.
     pub speculation: Option<Speculation>,
-    /// Drafts of the MTP head in the file, if there is one.
+    /// Drafts of the MTP head in the file, or of an assistant, if there is one.
     pub chains: Option<Chains>,
     /// Its limits.
     pub limits: Limits,

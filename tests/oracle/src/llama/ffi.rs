@@ -348,7 +348,7 @@ impl<'m> RawContext<'m> {
         };
         // SAFETY: every array has `n` entries (positions 4 n) and outlives the call, which copies what it
         // needs and does not write through `token` or `embd`. Ids and row widths are checked by llama.cpp;
-        // the width of a row is checked by `DFlash` and by `Mtp`, which know the draft.
+        // the width of a row is checked by `DFlash`, `Mtp` and `Assistant`, which know the draft.
         unsafe { sys::llama_decode(self.ctx.as_ptr(), batch) }
     }
 

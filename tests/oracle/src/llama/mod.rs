@@ -1,8 +1,9 @@
-//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, MTP heads,
-//! quantization.
+//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, MTP heads, Gemma 4
+//! assistants, quantization.
 //!
 //! llama.cpp's log is off unless [`set_verbose`] turns it on.
 
+mod assistant;
 mod dflash;
 mod ffi;
 mod measure;
@@ -11,6 +12,7 @@ mod quantize;
 
 use std::path::{Path, PathBuf};
 
+pub use assistant::Assistant;
 pub use dflash::{DFlash, Speculated};
 use ffi::{Outputs, RawContext, RawModel, Rows};
 pub use measure::{Perplexity, Speed, speed};
@@ -188,6 +190,22 @@ impl Logits {
     pub fn rows(&self) -> impl Iterator<Item = &[f32]> {
         self.values.chunks_exact(self.n_vocab)
     }
+}
+
+/// A model and what drafts for it, token by token.
+pub trait Drafts {
+    /// Appends tokens to the model's context, and to what the draft knows of the text.
+    ///
+    /// # Errors
+    /// The context is too short, or llama.cpp refuses the tokens.
+    fn feed(&mut self, tokens: &[i32]) -> Result<()>;
+
+    /// The logits of `n` drafts after `anchor`, which follows the tokens so far. Each is the best token after
+    /// the one before it. Nothing of them stays.
+    ///
+    /// # Errors
+    /// llama.cpp refuses a step.
+    fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits>;
 }
 
 /// The best token of a row of logits, and how clearly it won. Of equal logits the first wins.

@@ -4,7 +4,7 @@
 //! what they keep are llama.cpp's, the loop around them is here: one sequence, the best token of each link.
 
 use super::ffi::{Outputs, RawContext, Rows};
-use super::{Choice, Context, ContextOptions, LlamaError, Logits, Model, Result};
+use super::{Choice, Context, ContextOptions, Drafts, LlamaError, Logits, Model, Result};
 
 /// A model and the head in its file.
 pub struct Mtp<'m> {
@@ -26,9 +26,10 @@ impl<'m> Mtp<'m> {
         head.keep_rows(false);
         Ok(Self { head, target, before: vec![0.0; model.n_embd()] })
     }
+}
 
-    /// Appends tokens to the model's context and to the head's.
-    pub fn feed(&mut self, tokens: &[i32]) -> Result<()> {
+impl Drafts for Mtp<'_> {
+    fn feed(&mut self, tokens: &[i32]) -> Result<()> {
         let Self { head, target, before } = self;
         let n_embd = before.len();
         let (mut failed, mut left) = (None, tokens);
@@ -52,9 +53,7 @@ impl<'m> Mtp<'m> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The logits of `n` drafts after `anchor`, which follows the tokens so far. Each is the best token after
-    /// the one before it. Nothing of them stays.
-    pub fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits> {
+    fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits> {
         let Self { head, target, before } = self;
         let (n_vocab, start) = (target.model.n_vocab(), target.n_past());
         let (mut token, mut row) = (anchor, before.clone());

@@ -140,7 +140,7 @@ impl Assistant {
         g.rec.tokens_on(token, 0)
     }
 
-    /// What enters the layers, {n_embd,t}, for draft number `draft`: of the token before it, and of the
+    /// Rows {n_embd,t} that enter the layers for draft number `draft`: of the token before it, and of the
     /// normed row {n_embd,t} that guessed that token. The first draft has the target's row instead.
     fn enter(&self, g: &mut Graph<'_>, draft: u32, last: Option<Tensor>) -> Tensor {
         let n = self.n_embd_target;

@@ -1,14 +1,14 @@
-//! The Gemma 4 assistant: a draft of a few layers without keys and values, which read the caches of its target.
+//! The Gemma 4 assistant: a draft of a few layers without keys and values, which read the target's caches.
 //!
-//! For the first draft it reads the embedding of the anchor, as the target has it, and the target's row of the
-//! token before the anchor behind the last norm (zeros for the first token of a text). A matrix makes one row
-//! of both. Its layers ask the target's caches, each those of the last layer that has caches and sees as much
-//! of the context. A norm and its own LM head guess the token; another matrix makes of the normed row what the
-//! next draft reads in place of the target's row. All drafts of a block are made at the anchor's position,
-//! which nothing in the caches has yet: the tokens of a block do not see each other.
+//! For the first draft it reads the embedding of the anchor, as the target has it, and the target's row of
+//! the token before the anchor behind the last norm (zeros for the first token of a text). A matrix makes one
+//! row of both. Its layers ask the target's caches, each those of the last layer that has caches and sees as
+//! much of the context. A norm and its own LM head guess the token; another matrix makes of the normed row
+//! what the next draft reads in place of the target's row. All drafts of a block are made at the anchor's
+//! position, which nothing in the caches has yet: the tokens of a block do not see each other.
 //!
-//! Nothing of the text has to be computed for it. What it keeps is the target's last rows, since tokens may be
-//! taken back.
+//! Nothing of the text has to be computed for it. What it keeps is the target's last rows, since tokens may
+//! be taken back.
 //!
 //! E2B and E4B have a head of two stages besides, by clusters of the vocabulary. As in llama.cpp all tokens
 //! are scored instead.
@@ -51,7 +51,7 @@ struct Assistant {
     /// Added to the mean of squares in its RMS norms, and in the target's last one.
     rms_eps: f32,
     target_eps: f32,
-    /// Its layers, each with the target's layer whose caches it reads.
+    /// Layers, each with the target's layer whose caches it reads.
     layers: Vec<Layer<Attention>>,
     /// The first of those layers of the target.
     caches_from: usize,

@@ -47,7 +47,7 @@ fn matches_the_definition() {
     Case { n_past: 100, group: 5, kv_heads: 3, tokens: 16, append: false, ..FAST }.check_by_unit();
 }
 
-/// What sees the past alone is left to HVX, with its bits.
+/// Queries that see the past alone are left to HVX, with its bits.
 #[test]
 fn the_past_is_seen_without_the_unit() {
     let bits = |y: Vec<f32>| y.into_iter().map(f32::to_bits).collect::<Vec<_>>();
