@@ -12,8 +12,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time after which a step counts as one that hangs. The longest takes ten minutes, on a slow machine twenty.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
+/// Time after which a step counts as one that hangs. The longest takes fifteen minutes, and thirty where two
+/// other builds share the processors.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// One named check: a child process, and what must be installed for it.
 pub struct Step {
