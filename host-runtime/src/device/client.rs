@@ -42,6 +42,7 @@ impl<L: Link> Client<L> {
     }
 
     /// The link.
+    #[cfg(target_os = "linux")]
     pub(super) fn link(&self) -> &L {
         &self.link
     }

@@ -18,7 +18,7 @@ pub struct DeviceOptions {
     /// Sessions to split programs over; `None` for one, or for as many as a model needs where a device is
     /// [opened for a model](crate::engine::open_device).
     pub sessions: Option<usize>,
-    /// Bytes that a session can map; `None` for what is [known](session_limits) of the device.
+    /// Bytes that a session can map; `None` for what is [known](super::session_limits) of the device.
     pub session_bytes: Option<u64>,
     /// Device `qemu`: the version of the Hexagon that is emulated; `None` for v67, whose results are the bits
     /// of `inproc`.
