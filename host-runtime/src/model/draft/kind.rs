@@ -7,12 +7,12 @@ use hexflash_abi::DType;
 use crate::gguf::Gguf;
 use crate::model::cache_types::CacheTypes;
 use crate::model::decoder::Decoder;
-use crate::model::error::ModelError;
+use crate::model::error::{DraftError, ModelError};
 use crate::model::graph::Graph;
 use crate::model::kept::{KeptPlanner, Purpose};
 use crate::model::limits::{MAX_PENDING, MAX_VERIFY};
 use crate::model::scope::Scope;
-use crate::model::tensors::WeightPlan;
+use crate::model::tensors::{WeightPlan, WeightPlanner};
 use crate::record::{RecordError, Tensor};
 
 /// The block to verify, kept in [`Scope::DRAFT`]: the anchor, then drafts, I32 `{1 + 2 * MAX_VERIFY}`, so
@@ -81,6 +81,25 @@ pub trait DraftModel: Debug + Send + Sync {
     /// [`block`](Self::block) at first. Afterwards it is as wide as the one that verifies the drafts,
     /// `1 + n_draft`, and the program may have ended: no op follows.
     fn propose(&self, g: &mut Graph<'_>);
+}
+
+/// The plan of a draft's weights, if it uses every tensor of the file but those that `may_be_unused`.
+///
+/// # Errors
+/// Another tensor is not used: the file is of another kind than `kind`, in words.
+pub(super) fn finish(
+    plan: WeightPlanner<'_>,
+    gguf: &Gguf,
+    kind: &'static str,
+    may_be_unused: impl Fn(&str) -> bool,
+) -> Result<WeightPlan, ModelError> {
+    match plan.unused(may_be_unused) {
+        None => Ok(plan.finish()),
+        Some(name) => Err(ModelError::Draft {
+            path: gguf.path().to_path_buf(),
+            error: DraftError::Unsupported { name: name.to_owned(), kind },
+        }),
+    }
 }
 
 /// Width of the features of a token: those of all taps, one after the other.

@@ -1,6 +1,7 @@
 //! Draft models. Each kind is one file or folder behind the trait [`DraftModel`], and a line in the table.
 
 mod assistant;
+mod chain;
 mod dflash;
 mod kind;
 mod mtp;

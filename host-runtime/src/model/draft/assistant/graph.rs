@@ -1,15 +1,16 @@
 //! What a Gemma 4 assistant has on the device: weights, memory, and its graph.
 
-use hexflash_abi::op::params::{NextDraft, Scale};
+use hexflash_abi::Op;
+use hexflash_abi::op::params::Scale;
 use hexflash_abi::program::TensorFlags;
-use hexflash_abi::{DType, Op};
 
-use super::{Assistant, BLOCK};
+use super::Assistant;
 use crate::gguf::Gguf;
 use crate::model::block::Previous;
 use crate::model::cache_types::CacheTypes;
-use crate::model::draft::kind::{BLOCK as TOKENS, DraftModel};
-use crate::model::error::{DraftError, ModelError};
+use crate::model::draft::chain::{self, BLOCK};
+use crate::model::draft::kind::{DraftModel, finish};
+use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Part};
 use crate::model::kept::{KeptPlanner, Purpose};
 use crate::model::scope::{EMBEDDING, Scope};
@@ -27,9 +28,6 @@ const OUTPUT_NORM: &str = "output_norm.weight";
 const LAYER_SCALE: &str = "layer_output_scale.weight";
 /// The head of two stages, which nothing reads.
 const CLUSTERS: &str = "masked_embd_";
-
-/// The anchor, I32 `{1}`.
-const ANCHOR: &str = "anchor";
 
 impl DraftModel for Assistant {
     fn taps(&self) -> &[u32] {
@@ -69,18 +67,12 @@ impl DraftModel for Assistant {
             plan.add(ALL.layer(i), LAYER_SCALE, &[1], Form::Plain)?;
         }
         self.previous().weights(&mut plan, ALL);
-        match plan.unused(|name| name.starts_with(CLUSTERS)) {
-            None => Ok(plan.finish()),
-            Some(name) => Err(ModelError::Draft {
-                path: gguf.path().to_path_buf(),
-                error: DraftError::Unsupported { name: name.to_owned(), kind: "a Gemma 4 assistant" },
-            }),
-        }
+        finish(plan, gguf, "a Gemma 4 assistant", |name| name.starts_with(CLUSTERS))
     }
 
     fn memory(&self, plan: &mut KeptPlanner) -> Result<(), RecordError> {
         self.previous().keep(plan, ALL, Purpose::DraftRows)?;
-        plan.keep(ALL, ANCHOR, Purpose::Rounds, (DType::I32, [1; 4]))
+        chain::keep_anchor(plan)
     }
 
     fn tables(&self) -> Vec<(String, Vec<u32>)> {
@@ -98,14 +90,14 @@ impl DraftModel for Assistant {
     }
 
     fn anchor(&self, g: &mut Graph<'_>) -> Tensor {
-        g.kept_part(&ALL.label(ANCHOR), 0, [1; 4], TensorFlags::empty())
+        chain::anchor(g)
     }
 
     fn propose(&self, g: &mut Graph<'_>) {
         let mut last = None;
         for draft in 0..BLOCK - 1 {
             g.part(Part::DraftBlock);
-            next(g, draft);
+            chain::next(g, draft, true);
             let x = self.enter(g, draft, last);
             for (i, layer) in self.layers.iter().enumerate() {
                 let scope = ALL.layer(i);
@@ -116,16 +108,11 @@ impl DraftModel for Assistant {
             }
             g.part(Part::DraftHead);
             let normed = g.rms_norm(x, &ALL.label(OUTPUT_NORM), self.rms_eps);
-            self.guess(g, normed, draft);
+            chain::guess(g, normed, &ALL.label(EMBEDDING), self.n_vocab, draft);
             last = Some(normed);
         }
-        next(g, BLOCK - 1);
+        chain::next(g, BLOCK - 1, true);
     }
-}
-
-/// Draft number `draft` comes next, at the anchor's position.
-fn next(g: &mut Graph<'_>, draft: u32) {
-    g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft, stays: 1 });
 }
 
 impl Assistant {
@@ -133,18 +120,11 @@ impl Assistant {
         Previous { width: self.n_embd_target }
     }
 
-    /// Token `i` of the block, and those after it as far as the token axis goes.
-    fn token(&self, g: &mut Graph<'_>, i: u32, flags: TensorFlags) -> Tensor {
-        let t = g.t();
-        let token = g.kept_part(&ALL.label(TOKENS), i, [t, 1, 1, 1], flags);
-        g.rec.tokens_on(token, 0)
-    }
-
     /// Rows {n_embd,t} that enter the layers for draft number `draft`: of the token before it, and of the
     /// normed row {n_embd,t} that guessed that token. The first draft has the target's row instead.
     fn enter(&self, g: &mut Graph<'_>, draft: u32, last: Option<Tensor>) -> Tensor {
         let n = self.n_embd_target;
-        let token = self.token(g, draft, TensorFlags::empty());
+        let token = chain::token(g, draft, TensorFlags::empty());
         let embedding = g.weight(EMBEDDING);
         let embedded = g.activation([n, g.t(), 1, 1], Some(1));
         g.rec.op(Op::GetRows, &[embedding, token], embedded);
@@ -160,23 +140,5 @@ impl Assistant {
             }
         }
         g.linear(both, &ALL.label(BEFORE))
-    }
-
-    /// The best token of a row of normed{n_embd,t}: draft number `draft`.
-    fn guess(&self, g: &mut Graph<'_>, normed: Tensor, draft: u32) {
-        let (t, io) = (g.t(), g.cx().io);
-        let logits = g.io("logits", io.logits, DType::F32, [self.n_vocab, t, 1, 1], TensorFlags::empty());
-        g.rec.tokens_on(logits, 1);
-        g.linear_into(normed, &ALL.label(EMBEDDING), logits);
-        // The tensors of the first draft reach over all others, so that they alone are handed to the host.
-        let [on_best, on_margin] = match draft {
-            0 => [TensorFlags::HOST_READS | g.shared(), TensorFlags::HOST_READS],
-            _ => [TensorFlags::empty(); 2],
-        };
-        let best = self.token(g, draft + 1, on_best);
-        let at = io.margins + 4 * u64::from(draft);
-        let margin = g.io("margins", at, DType::F32, [t, 1, 1, 1], on_margin);
-        g.rec.tokens_on(margin, 0);
-        g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margin], &[0u32; 0]);
     }
 }

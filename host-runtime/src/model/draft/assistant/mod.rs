@@ -36,9 +36,6 @@ const TARGET: &str = "gemma4";
 /// The key that counts its layers once more: in other architectures that many layers predict a token each.
 const PREDICTS: &str = "nextn_predict_layers";
 
-/// Tokens of a block: the anchor, and the longest chain. Longer ones are hardly ever right to their end.
-const BLOCK: u32 = 8;
-
 /// A Gemma 4 assistant.
 #[derive(Clone, Debug, PartialEq)]
 struct Assistant {

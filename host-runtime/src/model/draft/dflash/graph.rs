@@ -1,6 +1,6 @@
 //! The graph of a DFlash or DSpark draft, with its weights and memory on the device.
 
-use hexflash_abi::op::params::{NextDraft, Scale};
+use hexflash_abi::op::params::Scale;
 use hexflash_abi::program::TensorFlags;
 use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, Op};
@@ -9,8 +9,9 @@ use super::hyper::{Chain, DFlash, MARKOV};
 use crate::gguf::Gguf;
 use crate::model::block::Mix;
 use crate::model::cache_types::CacheTypes;
-use crate::model::draft::kind::{BLOCK, DraftModel};
-use crate::model::error::{DraftError, ModelError};
+use crate::model::draft::chain;
+use crate::model::draft::kind::{DraftModel, finish};
+use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Part};
 use crate::model::kept::{KeptPlanner, Purpose};
 use crate::model::limits::MAX_VERIFY;
@@ -75,13 +76,9 @@ impl DraftModel for DFlash {
             plan.add(ALL, MARKOV[1], &[rank, self.head.rows], Form::Tiled)?;
         }
         let is_chain = self.chain.is_some();
-        match plan.unused(|name| name.starts_with(D2T) || is_chain && name.starts_with(CONFIDENCE)) {
-            None => Ok(plan.finish()),
-            Some(name) => Err(ModelError::Draft {
-                path: gguf.path().to_path_buf(),
-                error: DraftError::Unsupported { name: name.to_owned(), kind: self.kind() },
-            }),
-        }
+        finish(plan, gguf, self.kind(), |name| {
+            name.starts_with(D2T) || is_chain && name.starts_with(CONFIDENCE)
+        })
     }
 
     fn memory(&self, plan: &mut KeptPlanner) -> Result<(), RecordError> {
@@ -186,37 +183,24 @@ impl DFlash {
 
     /// One draft after the other: the logits of each get what the chain says of the draft before it.
     fn guess_in_turn(&self, g: &mut Graph<'_>, all: Tensor) {
-        let next =
-            |g: &mut Graph<'_>, draft| g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft, stays: 0 });
         let first = g.weight(&ALL.label(MARKOV[0]));
         for draft in 0..self.block - 1 {
-            next(g, draft);
-            let t = g.t();
-            let before = g.kept_part(&ALL.label(BLOCK), draft, [t, 1, 1, 1], TensorFlags::empty());
-            g.rec.tokens_on(before, 0);
-            let row = g.activation([g.rec.ne(first)[0], t, 1, 1], Some(1));
+            chain::next(g, draft, false);
+            let before = chain::token(g, draft, TensorFlags::empty());
+            let row = g.activation([g.rec.ne(first)[0], g.t(), 1, 1], Some(1));
             g.rec.op(Op::GetRows, &[first, before], row);
             let logits = g.linear(row, &ALL.label(MARKOV[1]));
             let own = self.rows_from(g, all, draft);
             g.update(Op::Add, logits, own);
             self.guess(g, logits, draft);
         }
-        next(g, self.block - 1);
+        chain::next(g, self.block - 1, false);
     }
 
     /// The best token of each row of logits{rows,t}: draft number `draft`, and those after it.
     fn guess(&self, g: &mut Graph<'_>, logits: Tensor, draft: u32) {
-        let (t, io) = (g.t(), g.cx().io);
-        // The tensors of the first draft reach over all others, so that they alone are handed to the host.
-        let [on_drafts, on_margins] = match draft {
-            0 => [TensorFlags::HOST_READS | g.shared(), TensorFlags::HOST_READS],
-            _ => [TensorFlags::empty(); 2],
-        };
-        let drafts = g.kept_part(&ALL.label(BLOCK), 1 + draft, [t, 1, 1, 1], on_drafts);
-        g.rec.tokens_on(drafts, 0);
-        let at = io.margins + 4 * u64::from(draft);
-        let margins = g.io("margins", at, DType::F32, [t, 1, 1, 1], on_margins);
-        g.rec.tokens_on(margins, 0);
+        let t = g.t();
+        let [drafts, margins] = chain::room(g, draft);
         let argmax = |g: &mut Graph<'_>, best| {
             g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margins], &[0u32; 0]);
         };

@@ -1,24 +1,21 @@
 //! What an MTP head has on the device: weights, memory, and its graph.
 
-use hexflash_abi::op::params::NextDraft;
+use hexflash_abi::Op;
 use hexflash_abi::program::TensorFlags;
-use hexflash_abi::{DType, Op};
 
-use super::{BLOCK, EMBEDDING_NORM, HIDDEN_NORM, Mtp, OWN_EMBEDDING, OWN_HEAD, OWN_NORM, PROJECTION, scope};
+use super::{EMBEDDING_NORM, HIDDEN_NORM, Mtp, OWN_EMBEDDING, OWN_HEAD, OWN_NORM, PROJECTION, scope};
 use crate::gguf::Gguf;
 use crate::model::block::{Mix, Previous};
 use crate::model::cache_types::CacheTypes;
-use crate::model::draft::kind::{BLOCK as TOKENS, DraftModel};
-use crate::model::error::{DraftError, ModelError};
+use crate::model::draft::chain::{self, BLOCK};
+use crate::model::draft::kind::{DraftModel, finish};
+use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Part};
 use crate::model::kept::{KeptPlanner, Purpose};
 use crate::model::scope::{Scope, layer_of};
 use crate::model::tensors::{WeightPlan, WeightPlanner};
 use crate::record::{RecordError, Tensor};
 use crate::weights::Form;
-
-/// The anchor, I32 `{1}`.
-const ANCHOR: &str = "anchor";
 
 impl DraftModel for Mtp {
     fn taps(&self) -> &[u32] {
@@ -62,19 +59,13 @@ impl DraftModel for Mtp {
         self.layer.weights(&mut plan, scope)?;
         self.previous().weights(&mut plan, scope);
         // What else is in the file belongs to the target, which checks its own.
-        match plan.unused(|name| layer_of(name) != Some(self.number)) {
-            None => Ok(plan.finish()),
-            Some(name) => Err(ModelError::Draft {
-                path: gguf.path().to_path_buf(),
-                error: DraftError::Unsupported { name: name.to_owned(), kind: "an MTP head" },
-            }),
-        }
+        finish(plan, gguf, "an MTP head", |name| layer_of(name) != Some(self.number))
     }
 
     fn memory(&self, plan: &mut KeptPlanner) -> Result<(), RecordError> {
         self.layer.mixer.keep(plan, scope(self.number))?;
         self.previous().keep(plan, scope(self.number), Purpose::Recurrent)?;
-        plan.keep(Scope::DRAFT, ANCHOR, Purpose::Rounds, (DType::I32, [1; 4]))
+        chain::keep_anchor(plan)
     }
 
     fn tables(&self) -> Vec<(String, Vec<u32>)> {
@@ -97,7 +88,7 @@ impl DraftModel for Mtp {
     }
 
     fn anchor(&self, g: &mut Graph<'_>) -> Tensor {
-        g.kept_part(&Scope::DRAFT.label(ANCHOR), 0, [1; 4], TensorFlags::empty())
+        chain::anchor(g)
     }
 
     fn propose(&self, g: &mut Graph<'_>) {
@@ -105,8 +96,8 @@ impl DraftModel for Mtp {
         let mut last = None;
         for draft in 0..BLOCK - 1 {
             g.part(Part::DraftBlock);
-            self.next(g, draft);
-            let token = self.token(g, draft, TensorFlags::empty());
+            chain::next(g, draft, false);
+            let token = chain::token(g, draft, TensorFlags::empty());
             let embedded = self.embed(g, token);
             let before = last.unwrap_or_else(|| self.previous().peek(g, scope, embedded));
             let x = self.join(g, embedded, before);
@@ -114,28 +105,16 @@ impl DraftModel for Mtp {
             g.update(Op::Add, stream, y);
             g.part(Part::DraftHead);
             let hidden = g.rms_norm(stream, &self.norm, self.rms_eps);
-            self.guess(g, hidden, draft);
+            chain::guess(g, hidden, &self.head, self.n_vocab, draft);
             last = Some(hidden);
         }
-        self.next(g, BLOCK - 1);
+        chain::next(g, BLOCK - 1, false);
     }
 }
 
 impl Mtp {
     const fn previous(&self) -> Previous {
         Previous { width: self.n_embd }
-    }
-
-    /// Draft number `draft` comes next.
-    fn next(&self, g: &mut Graph<'_>, draft: u32) {
-        g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft, stays: 0 });
-    }
-
-    /// Token `i` of the block, and those after it as far as the token axis goes.
-    fn token(&self, g: &mut Graph<'_>, i: u32, flags: TensorFlags) -> Tensor {
-        let t = g.t();
-        let token = g.kept_part(&Scope::DRAFT.label(TOKENS), i, [t, 1, 1, 1], flags);
-        g.rec.tokens_on(token, 0)
     }
 
     /// Embeddings {n_embd,t} of tokens{t}.
@@ -155,23 +134,5 @@ impl Mtp {
             g.rms_norm_into(x, &scope.label(norm), self.rms_eps, half);
         }
         g.linear(both, &scope.label(PROJECTION))
-    }
-
-    /// The best token of a row of hidden{n_embd,t}: draft number `draft`.
-    fn guess(&self, g: &mut Graph<'_>, hidden: Tensor, draft: u32) {
-        let (t, io) = (g.t(), g.cx().io);
-        let logits = g.io("logits", io.logits, DType::F32, [self.n_vocab, t, 1, 1], TensorFlags::empty());
-        g.rec.tokens_on(logits, 1);
-        g.linear_into(hidden, &self.head, logits);
-        // The tensors of the first draft reach over all others, so that they alone are handed to the host.
-        let [on_best, on_margin] = match draft {
-            0 => [TensorFlags::HOST_READS | g.shared(), TensorFlags::HOST_READS],
-            _ => [TensorFlags::empty(); 2],
-        };
-        let best = self.token(g, draft + 1, on_best);
-        let at = io.margins + 4 * u64::from(draft);
-        let margin = g.io("margins", at, DType::F32, [t, 1, 1, 1], on_margin);
-        g.rec.tokens_on(margin, 0);
-        g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margin], &[0u32; 0]);
     }
 }

@@ -32,9 +32,6 @@ const OWN_EMBEDDING: &str = "nextn.embed_tokens.weight";
 const OWN_HEAD: &str = "nextn.shared_head_head.weight";
 const OWN_NORM: &str = "nextn.shared_head_norm.weight";
 
-/// Tokens of a block: the anchor, and the longest chain. Longer ones are hardly ever right to their end.
-const BLOCK: u32 = 8;
-
 /// An MTP head.
 #[derive(Clone, Debug, PartialEq)]
 struct Mtp {

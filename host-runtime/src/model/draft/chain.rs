@@ -1,0 +1,71 @@
+//! Chains: drafts that are made one after the other, each of which reads the one before it. Their tokens go
+//! where those of drafts that are made at once go.
+
+use hexflash_abi::op::params::NextDraft;
+use hexflash_abi::program::TensorFlags;
+use hexflash_abi::{DType, Op};
+
+use super::kind::BLOCK as TOKENS;
+use crate::model::graph::Graph;
+use crate::model::kept::{KeptPlanner, Purpose};
+use crate::model::scope::Scope;
+use crate::record::{RecordError, Tensor};
+
+/// Tokens of a block: the anchor, and the longest chain. Longer ones are hardly ever right to their end.
+pub(super) const BLOCK: u32 = 8;
+
+/// The anchor, I32 `{1}`.
+const ANCHOR: &str = "anchor";
+
+/// Declares the anchor.
+///
+/// # Errors
+/// It is more than programs can describe.
+pub(super) fn keep_anchor(plan: &mut KeptPlanner) -> Result<(), RecordError> {
+    plan.keep(Scope::DRAFT, ANCHOR, Purpose::Rounds, (DType::I32, [1; 4]))
+}
+
+/// The anchor, I32 `{1}`.
+pub(super) fn anchor(g: &mut Graph<'_>) -> Tensor {
+    g.kept_part(&Scope::DRAFT.label(ANCHOR), 0, [1; 4], TensorFlags::empty())
+}
+
+/// Goes on with draft number `draft`: at the position after the last one, or at the anchor's if it `stays`
+/// there. The program ends where no more drafts are wanted.
+pub(super) fn next(g: &mut Graph<'_>, draft: u32, stays: bool) {
+    g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft, stays: stays.into() });
+}
+
+/// Token `i` of the block, and those after it as far as the token axis goes.
+pub(super) fn token(g: &mut Graph<'_>, i: u32, flags: TensorFlags) -> Tensor {
+    let t = g.t();
+    let token = g.kept_part(&Scope::DRAFT.label(TOKENS), i, [t, 1, 1, 1], flags);
+    g.rec.tokens_on(token, 0)
+}
+
+/// Room for the ids of draft number `draft` and those after it, as far as the token axis goes, I32 {t}, and
+/// for their margins, F32 {t}.
+pub(super) fn room(g: &mut Graph<'_>, draft: u32) -> [Tensor; 2] {
+    let (t, io) = (g.t(), g.cx().io);
+    // The tensors of the first draft reach over all others, so that they alone are handed to the host.
+    let [on_drafts, on_margins] = match draft {
+        0 => [TensorFlags::HOST_READS | g.shared(), TensorFlags::HOST_READS],
+        _ => [TensorFlags::empty(); 2],
+    };
+    let drafts = token(g, draft + 1, on_drafts);
+    let at = io.margins + 4 * u64::from(draft);
+    let margins = g.io("margins", at, DType::F32, [t, 1, 1, 1], on_margins);
+    g.rec.tokens_on(margins, 0);
+    [drafts, margins]
+}
+
+/// Draft number `draft`: the best token of a row of normed{n_embd,t}, by the LM head {n_embd,n_vocab} of that
+/// label.
+pub(super) fn guess(g: &mut Graph<'_>, normed: Tensor, head: &str, n_vocab: u32, draft: u32) {
+    let (t, io) = (g.t(), g.cx().io);
+    let logits = g.io("logits", io.logits, DType::F32, [n_vocab, t, 1, 1], TensorFlags::empty());
+    g.rec.tokens_on(logits, 1);
+    g.linear_into(normed, head, logits);
+    let room = room(g, draft);
+    g.rec.op_with(Op::Argmax, &[Some(logits)], &room, &[0u32; 0]);
+}
