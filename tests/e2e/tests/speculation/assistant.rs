@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hexflash::cancel::Cancel;
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{DeviceOptions, SplitDevice};
-use hexflash::engine::{Engine, EngineOptions, SequenceId};
+use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Event, Finish, Generation, Limits, Request, step_together};
 use hexflash::model::{CacheType, CacheTypes};
 use hexflash::sampler::{Sampler, SamplerParams};
@@ -19,6 +19,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick};
+use crate::written::{self, Way, cut, guesses};
 
 /// Any token will do to close a run with.
 const CLOSE: u32 = 11;
@@ -290,15 +291,6 @@ fn texts_do_not_depend_on_neighbours() {
     }
 }
 
-/// The drafts after a text, and their margins.
-fn guesses(engine: &mut Engine, anchor: u32) -> (Vec<u32>, Vec<u32>) {
-    let n = engine.draft_room();
-    let drafts = engine.draft(anchor, n).unwrap().to_vec();
-    let mut margins = vec![0.0; n as usize];
-    engine.read_margins(&mut margins);
-    (drafts, margins.into_iter().map(f32::to_bits).collect())
-}
-
 /// Drafts are the same to the bit, however the text came about: in prompts of any length, in plain steps, in
 /// blocks of which some tokens were taken back, after drafts, and after cuts.
 #[test]
@@ -309,45 +301,12 @@ fn drafts_do_not_depend_on_how_the_text_was_written() {
         let [mut straight, mut engine] = [rig.engine(&options), rig.engine(&options)];
         // Nothing of the text is a state that a cut would have to restore.
         assert_eq!(engine.snapshot_room(), 0);
-        let text = tokens(9, 300);
-        let mut random = Pcg32::seed_from_u64(3);
-        let mut expected = |n: usize| {
-            straight.reset();
-            straight.prefill(&text[..n], |_| {}).unwrap();
-            guesses(&mut straight, text[n])
-        };
-        engine.prefill(&text[..1], |_| {}).unwrap();
-        let mut ways = [0; 5];
-        for turn in 0..150 {
-            let past = engine.n_past() as usize;
-            let way = if past + 40 > text.len() { 4 } else { random.random_range(0..5) };
-            ways[way] += 1;
-            let n = random.random_range(1..=16);
-            let next = &text[past..past + n];
-            match way {
-                0 => engine.prefill(next, |_| {}).unwrap(),
-                1 => next.iter().for_each(|&token| engine.decode(token).unwrap()),
-                2 | 3 => {
-                    // The first `kept` tokens are the text's.
-                    let kept = random.random_range(0..=n);
-                    let block: Vec<u32> = (0..n).map(|i| if i < kept { next[i] } else { 9 }).collect();
-                    engine.verify(&block).unwrap();
-                    engine.commit(kept as u32).unwrap();
-                }
-                _ => {
-                    // A cut by many tokens loses the row of the last one, and the next step gives another.
-                    let to = random.random_range(past.saturating_sub(30).max(1)..=past);
-                    engine.sequence(SequenceId::FIRST).unwrap().roll_back(to as u32).unwrap();
-                    engine.decode(text[to]).unwrap();
-                }
-            }
-            let n = engine.n_past() as usize;
-            if random.random_bool(0.5) {
-                let what = format!("{shape:?}, turn {turn}, way {way}, {n} tokens");
-                assert_eq!(guesses(&mut engine, text[n]), expected(n), "{what}");
-            }
-        }
-        assert!(ways.iter().all(|&n| n > 5), "{ways:?}");
+        // A cut by many tokens loses the row of the last one, and the next step gives another.
+        let more: [Way; 1] = [|engine, text, random| {
+            let to = cut(engine, random);
+            engine.decode(text[to]).unwrap();
+        }];
+        written::check([&mut straight, &mut engine], &tokens(9, 300), &more, &format!("{shape:?}"));
     }
 }
 

@@ -11,3 +11,4 @@ mod reference;
 mod rounds;
 mod same;
 mod stops;
+mod written;

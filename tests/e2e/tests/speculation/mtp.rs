@@ -11,12 +11,11 @@ use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::reference::DraftRounds;
 use hexflash_e2e::{Draft, Model, inproc, near_tie, reference, report};
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg32;
 
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
 use crate::reference::Rounds;
 use crate::rounds::Compared;
+use crate::written::{self, Way, cut};
 
 /// Every round's drafts and accepted count.
 #[test]
@@ -78,14 +77,6 @@ fn rounds_are_as_long_as_llama_cpps() {
     }
 }
 
-/// The drafts after a text, and their margins: all bits of what the head knows.
-fn guesses(engine: &mut Engine, anchor: u32) -> (Vec<u32>, Vec<u32>) {
-    let drafts = engine.draft(anchor, 7).unwrap().to_vec();
-    let mut margins = [0.0; 7];
-    engine.read_margins(&mut margins);
-    (drafts, margins.map(f32::to_bits).to_vec())
-}
-
 /// What the head knows of a text is the same to the bit, however the text came about: in prompts of any
 /// length, in plain steps, in blocks of which some tokens were taken back, after drafts, and after cuts.
 #[test]
@@ -95,47 +86,19 @@ fn drafts_do_not_depend_on_how_the_text_was_written() {
     let options = EngineOptions { batch: 16, snapshot_bytes: 8 << 20, ..EngineOptions::default() };
     let head = Draft::MtpQ8_0.gguf();
     let load = || Engine::load_with(&model.gguf(), Some(&head), Box::new(inproc(quick())), &options, &image);
-    let (mut straight, mut engine) = (load().unwrap(), load().unwrap());
+    let [mut straight, mut engine] = [load().unwrap(), load().unwrap()];
+    assert_eq!(engine.draft_room(), 7);
     let case = &reference::greedy(model).cases[9];
     let text: Vec<u32> = case.prompt_ids.iter().chain(&case.ids).copied().collect();
-    let mut random = Pcg32::seed_from_u64(3);
-    let mut expected = |n: usize| {
-        straight.reset();
-        straight.prefill(&text[..n], |_| {}).unwrap();
-        guesses(&mut straight, text[n])
-    };
-    engine.prefill(&text[..1], |_| {}).unwrap();
-    let mut ways = [0; 6];
-    for turn in 0..150 {
-        let past = engine.n_past() as usize;
-        let way = if past + 40 > text.len() { 5 } else { random.random_range(0..6) };
-        ways[way] += 1;
-        let n = random.random_range(1..=16);
-        let next = &text[past..past + n.min(text.len() - past)];
-        match way {
-            0 => engine.prefill(next, |_| {}).unwrap(),
-            1 => next.iter().for_each(|&token| engine.decode(token).unwrap()),
-            2 | 3 => {
-                // The first `kept` tokens are the text's.
-                let kept = random.random_range(0..=next.len());
-                let block: Vec<u32> = (0..next.len()).map(|i| if i < kept { next[i] } else { 9 }).collect();
-                engine.verify(&block).unwrap();
-                engine.commit(kept as u32).unwrap();
-            }
-            4 => {
-                engine.sequence(SequenceId::FIRST).unwrap().save().unwrap();
-            }
-            _ => {
-                let to = random.random_range(past.saturating_sub(30).max(1)..=past);
-                engine.sequence(SequenceId::FIRST).unwrap().roll_back(to as u32).unwrap();
-            }
-        }
-        let n = engine.n_past() as usize;
-        if random.random_bool(0.5) {
-            assert_eq!(guesses(&mut engine, text[n]), expected(n), "turn {turn}, way {way}, {n} tokens");
-        }
-    }
-    assert!(ways.iter().all(|&n| n > 5), "{ways:?}");
+    let more: [Way; 2] = [
+        |engine, _, _| {
+            engine.sequence(SequenceId::FIRST).unwrap().save().unwrap();
+        },
+        |engine, _, random| {
+            cut(engine, random);
+        },
+    ];
+    written::check([&mut straight, &mut engine], &text, &more, "MTP");
 }
 
 /// Experts of each layer, and those that a token goes to.
