@@ -1,4 +1,4 @@
-//! What a host says to a session, over whatever link: numbers of requests, ids of buffers, the first message.
+//! The client of a session, over whatever link: it numbers requests, gives ids to buffers, and greets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Client<L: Link> {
     link: L,
     info: DeviceInfo,
     buffers: BufferIds<L::Mapping>,
-    /// Memory of which it is not known whether the session has it mapped: kept until that ends.
+    /// Memory that the session may have mapped, although it did not say so: kept until the session ends.
     unsure: Vec<L::Mapping>,
     next_seq: u64,
 }

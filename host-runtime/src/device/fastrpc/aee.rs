@@ -31,7 +31,7 @@ const KNOWN: &[(u32, &str, &str)] = &[
 ];
 
 impl AeeCode {
-    /// What a DSP adds to its codes.
+    /// Offset that a DSP adds to its codes.
     const DSP_OFFSET: u32 = 0x8000_0400;
 
     /// The call failed, and nothing says why.

@@ -1,4 +1,4 @@
-//! What can go wrong with a device behind FastRPC: the call, the code in words, and what users can do.
+//! Errors of a device behind FastRPC: the call, its code in words, and a remedy for users.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ impl Call {
         }
     }
 
-    /// What it was for.
+    /// Purpose of the call, as the beginning of a message that it failed.
     const fn purpose(self) -> &'static str {
         match self {
             Self::Arch => "cannot find out which Hexagon this machine has",
@@ -91,16 +91,16 @@ impl Call {
         }
     }
 
-    /// What users can do.
+    /// Remedy for users.
     fn remedy(self, code: AeeCode) -> Cow<'static, str> {
         let text = match (self, code.base()) {
             (Self::Open, AeeCode::UNABLE_TO_LOAD) => {
-                "see that the library for this architecture lies in a folder that DSP_LIBRARY_PATH names, that it is \
-                 of this release, and that the system lets unsigned libraries run"
+                "see that the library for this architecture lies in a folder that DSP_LIBRARY_PATH names, \
+                 that it is of this release, and that the system lets unsigned libraries run"
             }
             (Self::Open, AeeCode::CONNECTION_REFUSED) => {
-                "see that this user may use the DSP (on Android: adb shell; on Linux: the group of /dev/fastrpc-cdsp), \
-                 and keep /vendor/lib64 out of LD_LIBRARY_PATH"
+                "see that this user may use the DSP (on Android: adb shell; on Linux: the group of \
+                 /dev/fastrpc-cdsp), and keep /vendor/lib64 out of LD_LIBRARY_PATH"
             }
             (Self::ReserveSession, _) => "close other programs that use the DSP, or use fewer sessions",
             (Self::UnsignedModule, _) => {
@@ -181,12 +181,12 @@ pub enum HtpError {
     /// The DSP does not execute what the library on it consists of.
     #[error("{0}; please report it, with the output of: hexflash doctor --report FILE")]
     Refused(Refusal),
-    /// The same, and the library that does without cannot be used.
+    /// The DSP does not execute what the library on it consists of, and the one without cannot be used.
     #[error("{refusal}; the library without group {} does not start either: {error}", refusal.group())]
     NoPlain {
-        /// What the DSP does not execute.
+        /// Form that the DSP does not execute.
         refusal: Refusal,
-        /// Why not.
+        /// Reason why the other library does not start.
         error: Box<HtpError>,
     },
     /// The system gives no thread.

@@ -16,7 +16,7 @@ use crate::selftest::OtherLane;
 pub struct Refusal {
     /// The form.
     pub form: Form,
-    /// What the DSP does instead.
+    /// Behaviour of the DSP instead.
     pub how: How,
 }
 

@@ -1,4 +1,4 @@
-//! FastRPC in words: its codes, what fails at which call, and instructions that a DSP refuses.
+//! FastRPC in words: its codes, its calls and their errors, and instructions that a DSP refuses.
 
 pub mod aee;
 pub mod error;

@@ -1,4 +1,4 @@
-//! Settings of a process on the DSP, which need no session.
+//! Requests to the vendor's library about a process on the DSP.
 
 use std::ffi::c_int;
 

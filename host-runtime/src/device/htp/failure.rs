@@ -1,4 +1,4 @@
-//! Failures of a way of messages.
+//! Failures to send or to receive a message.
 
 use super::error::HtpError;
 

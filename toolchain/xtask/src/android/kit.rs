@@ -20,17 +20,17 @@ pub struct Kit {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Objects {
     /// Start code, unwinder and note.
-    pub program: PathBuf,
+    pub for_programs: PathBuf,
     /// Unwinder and note.
-    pub library: PathBuf,
+    pub for_libraries: PathBuf,
 }
 
 impl Kit {
     /// Arguments of rustc for the link of a file of this form.
     pub fn arguments(&self, form: Form) -> Vec<String> {
         let object = self.objects.as_ref().map(|objects| match form {
-            Form::Program { .. } => &objects.program,
-            Form::Library { .. } => &objects.library,
+            Form::Program { .. } => &objects.for_programs,
+            Form::Library { .. } => &objects.for_libraries,
         });
         let object = object.map(|object| format!("-Clink-arg={}", object.display()));
         let name = match form {

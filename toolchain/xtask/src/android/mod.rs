@@ -233,14 +233,15 @@ impl Builder {
 fn own_kit(toolchain: &Toolchain, root: &Path, folder: &Path) -> Result<Kit> {
     let kit = folder.join("kit");
     fs::create_dir_all(&kit).map_err(|error| Failure::on_disk("make", &kit, &error))?;
-    let program = platform_object(toolchain, root, folder, "hexflash-program-", &["--features", "start"])?;
-    let library = platform_object(toolchain, root, folder, linker::FOR_LIBRARIES, &[])?;
+    let for_programs =
+        platform_object(toolchain, root, folder, "hexflash-program-", &["--features", "start"])?;
+    let for_libraries = platform_object(toolchain, root, folder, linker::FOR_LIBRARIES, &[])?;
     libraries::write(toolchain, &kit)?;
     let (linker, copy) = (kit.join(linker::NAME), temporary(folder, "copy"));
     let copied = std::env::current_exe().and_then(|program| fs::copy(program, &copy));
     copied.map_err(|error| Failure::on_disk("write", &copy, &error))?;
     rename(&copy, &linker)?;
-    let objects = Some(Objects { program, library });
+    let objects = Some(Objects { for_programs, for_libraries });
     Ok(Kit { linker, always: Vec::new(), objects, libraries: Libraries::StandIns })
 }
 
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_library_has_its_name_and_no_start() {
-        let objects = Objects { program: "p.o".into(), library: "l.o".into() };
+        let objects = Objects { for_programs: "p.o".into(), for_libraries: "l.o".into() };
         let kit = Kit {
             linker: "cc".into(),
             always: Vec::new(),
