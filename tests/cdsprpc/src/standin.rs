@@ -13,6 +13,11 @@ use hexflash::device::{DeviceError, DeviceOptions};
 use libloading::os::unix::Library;
 use tempfile::TempDir;
 
+#[path = "../../emulated.rs"]
+mod emulated;
+
+use emulated::Expected;
+
 /// A file that cargo built: in `deps` beside this program, where libraries are, beside it, or one folder up.
 ///
 /// # Panics
@@ -99,8 +104,27 @@ impl StandIn {
     /// configured later; or nothing where the emulator or the skel is not built.
     ///
     /// # Panics
-    /// As everything here; and where it is not built, but `HEXFLASH_QEMU_REQUIRED` says that it must be.
+    /// As everything here; and where it is not built, but [expected](emulated::expected) to be.
     pub fn emulated(arch: &str) -> Option<Self> {
+        Self::emulated_with(arch, &[])
+    }
+
+    /// A stand-in as [`Self::emulated`], where the plain library is built, too.
+    ///
+    /// # Panics
+    /// As [`StandIn::emulated`].
+    pub fn emulated_with_plain(arch: &str) -> Option<Self> {
+        Self::emulated_with(arch, &["plain"])
+    }
+
+    fn emulated_with(arch: &str, others: &[&str]) -> Option<Self> {
+        let version = format!("v{arch}");
+        let all = [&[version.as_str()][..], others].concat();
+        let expected = all.iter().map(|one| emulated::expected(one));
+        if expected.clone().any(|one| one == Expected::NotBuilt) {
+            return None;
+        }
+        let is_built = expected.clone().all(|one| one == Expected::Built);
         let skel = format!("libhexflash_skel_v{arch}.so");
         let program = std::env::current_exe().expect("a program has a path");
         let mut folders = program.ancestors().skip(1).take(4).map(|dir| dir.join("hexagon"));
@@ -108,10 +132,7 @@ impl StandIn {
             ["qemu-hexagon", "hexflash-guest", &skel].iter().all(|file| folder.join(file).is_file())
         };
         let Some(folder) = folders.find(complete) else {
-            assert!(
-                std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none(),
-                "{skel} or its emulator is not built"
-            );
+            assert!(!is_built, "{skel} or its emulator is not built");
             // Written past the test harness, which hides what a passing test prints.
             let _ = writeln!(
                 std::io::stderr(),

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::process;
 use crate::setup::{self, Set};
 use crate::toolchain::{Origin, TARGET, Toolchain, output_dir};
-use crate::{arch_object, disassembly, libc_stub, planted, skel};
+use crate::{arch_object, daily, disassembly, libc_stub, planted, skel};
 use clap::ValueEnum;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,6 +67,9 @@ pub struct Arguments {
     /// The architecture to build for
     #[arg(long, value_enum, default_value_t = Choice::All)]
     arch: Choice,
+    /// Build (or check) the code for v67 and v73, and of the others what has its turn today
+    #[arg(long, conflicts_with_all = ["arch", "image"])]
+    today: bool,
     /// The compiler to use (the first of the two that is there, when not given)
     #[arg(long, value_enum)]
     toolchain: Option<Origin>,
@@ -202,6 +205,19 @@ impl Code {
     /// What takes longest first: they are made side by side.
     const ALL: [Self; 6] = [Self::V68, Self::Plain, Self::V69, Self::V73, Self::V79, Self::V67];
 
+    /// Code that takes turns in `--today`. v79, whose floats are its own, comes more often than v69, which no
+    /// phone was seen to need.
+    const IN_TURN: [&[Self]; 3] = [&[Self::V79], &[Self::V68, Self::Plain], &[Self::V69, Self::V79]];
+
+    /// Code that is built each day, and what has its turn today.
+    fn of_today() -> impl Iterator<Item = Self> {
+        let is_today = |code: &Self| match code {
+            Self::V67 | Self::V73 => true,
+            Self::V68 | Self::Plain | Self::V69 | Self::V79 => daily::turn(&Self::IN_TURN).contains(code),
+        };
+        Self::ALL.into_iter().filter(is_today)
+    }
+
     /// Flags for rustc, separated by blanks.
     ///
     /// Stock emulators know no HVX float at all, so the image that any of them runs is made for the last HVX
@@ -248,6 +264,16 @@ impl Arguments {
     fn products(&self, arch: Arch) -> &'static [Product] {
         if self.image { &[Product::Image] } else { Product::all_of(arch) }
     }
+
+    /// Code that products are made of, what takes longest first.
+    fn codes(&self) -> Vec<Code> {
+        if self.today { Code::of_today().collect() } else { Code::ALL.to_vec() }
+    }
+}
+
+/// Code that `--today` builds, by the names that [`Code::folder`] gives, with commas between them.
+pub fn of_today() -> String {
+    Code::of_today().map(Code::folder).collect::<Vec<_>>().join(",")
 }
 
 /// The verb: sets up, then compiles and links for each architecture, or checks what was linked.
@@ -271,11 +297,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// thread; products that share one take turns.
 fn side_by_side(arguments: &Arguments, work: impl Fn(Arch, Product) -> Result<()> + Sync) -> Result<()> {
     let archs = arguments.arch.archs();
-    let codes = Mutex::new(Code::ALL.iter());
+    let codes = Mutex::new(arguments.codes().into_iter());
     let lanes = thread::available_parallelism().map_or(1, usize::from);
     let work_all = || loop {
         let next = codes.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let Some(&code) = next else { return Ok(()) };
+        let Some(code) = next else { return Ok(()) };
         for &arch in archs {
             let made_of = arguments.products(arch).iter().filter(|product| product.code(arch) == code);
             made_of.into_iter().try_for_each(|&product| work(arch, product))?;

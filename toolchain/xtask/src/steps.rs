@@ -10,6 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::daily;
+use crate::hexagon;
 use crate::phone_proven;
 use crate::process;
 use crate::setup::Set;
@@ -44,7 +45,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Lint],
         after: &[],
         place: Place::Workspace,
-        tier: Tier::Full("looks at a build that lacks only what `clippy` sees"),
+        tier: Tier::Daily("looks at a build that lacks only what `clippy` sees"),
         found: "",
         command: || cargo("clippy --package hexflash-cli --no-default-features --lib --bins -- -D warnings"),
     },
@@ -78,9 +79,9 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon],
         after: &[],
         place: Place::Own,
-        tier: Tier::Full("compiles kernels for five versions of Hexagon; `test` has v73"),
+        tier: Tier::Full("compiles kernels for other versions than v73, which take turns by the day"),
         found: "6: `3b1bc363` v79's attention lost bits of scores; `1593909a` MUL_MAT's sums went to memory",
-        command: || process::xtask(&["hexagon"]),
+        command: || process::xtask(&["hexagon", "--today"]),
     },
     Step {
         name: "hexagon-check",
@@ -88,9 +89,9 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon],
         after: &["hexagon"],
         place: Place::Own,
-        tier: Tier::Full("follows registers through the disassembly of all versions"),
+        tier: Tier::Full("follows registers through the disassembly of what `hexagon` has built"),
         found: "",
-        command: || process::xtask(&["hexagon", "--check"]),
+        command: || process::xtask(&["hexagon", "--check", "--today"]),
     },
     Step {
         name: "emulator",
@@ -112,7 +113,7 @@ pub const STEPS: &[Step] = &[
         found: "",
         command: || {
             let mut command = cargo_test(&EMULATED.map(str::to_owned));
-            command.env("HEXFLASH_QEMU_REQUIRED", "1");
+            command.env("HEXFLASH_EMULATED", hexagon::of_today());
             command.arg("--").args(NOT_EMULATED.iter().flat_map(|module| ["--skip", module]));
             command
         },
@@ -125,7 +126,7 @@ pub const STEPS: &[Step] = &[
         place: Place::Own,
         tier: Tier::Full("counts speed, which a change may cost where it gains something else"),
         found: "3: `6b1f1c8a` 25 % more packets on v67; `0bdde8f9` 928 more by an odd address",
-        command: || process::xtask(&["packets", "--quick"]),
+        command: || process::xtask(&["packets", "--quick", "--today"]),
     },
     Step {
         name: "hexagon-v73",
@@ -219,7 +220,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Clients],
         after: &[],
         place: Place::Workspace,
-        tier: Tier::Full("installs Python and Node.js clients"),
+        tier: Tier::Daily("installs Python and Node.js clients, and takes eight minutes"),
         found: "",
         command: || process::xtask(&["clients"]),
     },
@@ -290,7 +291,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Fuzz],
         after: &[],
         place: Place::Own,
-        tier: Tier::Full("finds more the longer it runs"),
+        tier: Tier::Daily("compiles everything once more, and finds more the longer it runs"),
         found: "4: `defb800c` the template engine panics; `226a53d6` a line break in an error",
         command: || process::xtask(&["fuzz", "--quick", "--seconds", "10"]),
     },
@@ -349,13 +350,13 @@ pub const STEPS: &[Step] = &[
     // The step `oracle-unit` has compiled what the following steps run, so that they need not take turns.
     Step {
         name: "conformance",
-        about: "every kernel against ggml's own result, a quarter of upstream's largest groups each day",
+        about: "every kernel against ggml's own result, an eighth of upstream's largest groups each day",
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
         tier: Tier::Full("compiles llama.cpp, and runs thousands of cases"),
         found: "1: `4628fa7f` cases of the delta rule were refused",
-        command: || process::xtask(&["conformance", "--part", &daily::part(4), "--quiet"]),
+        command: || process::xtask(&["conformance", "--part", &daily::part(8), "--quiet"]),
     },
     Step {
         name: "conformance-v73",
@@ -365,7 +366,12 @@ pub const STEPS: &[Step] = &[
         place: Place::Own,
         tier: Tier::Full("is slow under emulation"),
         found: "2: `c29e98c8` 46 cases of ADD_ID; `85993641` products depended on threads",
-        command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v73", "--quiet"]),
+        command: || {
+            let device = ["--device", "qemu", "--arch", "v73"];
+            let mut command = process::xtask(&["conformance", "--part", &daily::part(16), "--quiet"]);
+            command.args(device);
+            command
+        },
     },
     Step {
         name: "conformance-v79",
@@ -405,14 +411,14 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "compare-random",
-        about: "models with random weights in real widths against llama.cpp, 256 tokens, a third each day",
+        about: "models with random weights in real widths against llama.cpp, 256 tokens, a fifth each day",
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
         tier: Tier::Full("compiles llama.cpp"),
         found: "",
         command: || {
-            process::xtask(&["compare-llama", "--random", "--tokens", "256", "--part", &daily::part(3)])
+            process::xtask(&["compare-llama", "--random", "--tokens", "256", "--part", &daily::part(5)])
         },
     },
     Step {

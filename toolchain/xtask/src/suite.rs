@@ -1,5 +1,6 @@
 //! Running named steps, several at a time where they allow it, and the list at the end.
 
+use crate::daily;
 use crate::failure::{Failure, Result};
 use crate::limit;
 use crate::process;
@@ -238,7 +239,7 @@ impl Queue<'_> {
 fn one(step: &Step, root: &Path, output: &Output<'_>, missing: Missing) -> (Outcome, f32) {
     let mut command = (step.command)();
     // A build that is done once has no use for the files of incremental compilation.
-    command.current_dir(root).env("CARGO_INCREMENTAL", "0");
+    command.current_dir(root).env("CARGO_INCREMENTAL", "0").env(daily::DAY, daily::day().to_string());
     eprintln!("==> {}: {}", step.name, process::typed(&command));
     let start = Instant::now();
     let outcome = match step.needs.iter().find_map(|set| setup::ensure(*set).err().map(|why| (set, why))) {

@@ -31,7 +31,7 @@ fn is_in_code(arch: &str, group: Group) -> bool {
 #[test]
 fn every_group_may_be_refused() {
     for arch in ["73", "68"] {
-        let Some(mut standin) = StandIn::emulated(arch) else { return };
+        let Some(mut standin) = StandIn::emulated_with_plain(arch) else { continue };
         let (expected, _) = generate(&standin, "inproc");
         for &group in Group::ALL {
             standin.configure(&format!("refuse={group}"));
@@ -55,7 +55,7 @@ fn every_group_may_be_refused() {
 /// One that executes an instruction, and computes something else.
 #[test]
 fn a_wrong_result_is_as_good_as_none() {
-    let Some(mut standin) = StandIn::emulated("73") else { return };
+    let Some(mut standin) = StandIn::emulated_with_plain("73") else { return };
     standin.configure("sums=differences");
     let device = standin.open().unwrap();
     let description = &device.info().description;
@@ -70,7 +70,7 @@ fn a_wrong_result_is_as_good_as_none() {
 /// Without the plain library there is nothing to do, and the message says both.
 #[test]
 fn a_missing_plain_library_is_told() {
-    let Some(mut standin) = StandIn::emulated("73") else { return };
+    let Some(mut standin) = StandIn::emulated_with_plain("73") else { return };
     standin.configure("refuse=products skels=73");
     let error = standin.open().err().expect("there is no plain library").to_string();
     for part in ["group products", "the library without", "EUNABLETOLOAD", "DSP_LIBRARY_PATH"] {
@@ -82,7 +82,7 @@ fn a_missing_plain_library_is_told() {
 /// one that subtracts where it should add, the plain library runs, and kernels are right.
 #[test]
 fn the_self_test_asks_the_dsp() {
-    let Some(mut standin) = StandIn::emulated("73") else { return };
+    let Some(mut standin) = StandIn::emulated_with_plain("73") else { return };
     // Plain code has none of the groups, and is v68's, which does not make floats of integers.
     let of_integers = [Form::SfOfW, Form::HfOfH];
     let not_plain = |form: &&Form| form.group().is_some() || of_integers.contains(form);

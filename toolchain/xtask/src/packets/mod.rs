@@ -42,6 +42,9 @@ pub struct Arguments {
     /// Only this build
     #[arg(long, value_enum)]
     build: Option<Build>,
+    /// Only the builds that `cargo xtask hexagon --today` makes
+    #[arg(long, conflicts_with = "build")]
+    today: bool,
     /// Leave out long cases whose loops are those of shorter ones
     #[arg(long)]
     quick: bool,
@@ -54,6 +57,14 @@ pub struct Arguments {
     /// Write the page of the file of expected counts, and count nothing
     #[arg(long, conflicts_with_all = ["op", "build", "quick", "json", "update"])]
     page: bool,
+}
+
+impl Arguments {
+    /// Whether this build is counted.
+    fn counts(&self, build: Build) -> bool {
+        let is_built = || hexagon::of_today().split(',').any(|name| name == build.to_string());
+        self.build.is_none_or(|only| only == build) && (!self.today || is_built())
+    }
 }
 
 /// A build that is counted.
@@ -165,10 +176,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let toolchain = Toolchain::wanted(None)?;
     let mut outcomes = Vec::new();
-    for build in [Build::V67, Build::V73, Build::V79] {
-        if arguments.build.is_some_and(|only| only != build) {
-            continue;
-        }
+    for build in [Build::V67, Build::V73, Build::V79].into_iter().filter(|build| arguments.counts(*build)) {
         let image = hexagon::build(&toolchain, build.arch(), Product::Image)?;
         let counted = |case: &Case| build.counts(case) && !(arguments.quick && case.long());
         for case in chosen.iter().filter(|case| counted(case)) {
@@ -186,7 +194,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         table(&outcomes);
     }
     let mut baseline = Baseline::read(&path)?;
-    let complete = arguments.op.is_none() && arguments.build.is_none() && !arguments.quick;
+    let all_builds = arguments.build.is_none() && !arguments.today;
+    let complete = arguments.op.is_none() && all_builds && !arguments.quick;
     let compared = baseline.compare(&outcomes, complete);
     if arguments.json {
         eprint!("{}", compared.trend);
