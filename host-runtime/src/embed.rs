@@ -58,7 +58,7 @@ impl Pooling {
             None | Some(0 | 3) => Ok(Self::Last),
             Some(1) => Ok(Self::Mean),
             Some(2) => Ok(Self::Cls),
-            Some(4) => refused(&key, "rank".to_owned(), "models that score texts"),
+            Some(4) => refused(&key, "rank".to_owned(), "vectors of models that score texts"),
             Some(other) => refused(&key, other.to_string(), "such models"),
         }
     }
@@ -151,6 +151,11 @@ impl Embedder {
     /// The model is not one that hexflash runs; as [`Pooling::of`].
     pub fn engine_options(gguf: &Gguf, options: &EngineOptions) -> Result<EngineOptions, Error> {
         Pooling::of(gguf)?;
+        Self::options_for(gguf, options)
+    }
+
+    /// The same, whatever the model's file says of poolings.
+    pub(crate) fn options_for(gguf: &Gguf, options: &EngineOptions) -> Result<EngineOptions, Error> {
         let last = model::read(gguf)?.layers.len() as u32;
         Ok(EngineOptions { probes: vec![last], probe_steps: false, speculate: false, ..options.clone() })
     }
@@ -165,10 +170,20 @@ impl Embedder {
         options: &EngineOptions,
         image: &ImageOptions<'_>,
     ) -> Result<Self, Error> {
-        let pooling = Pooling::of(gguf)?;
+        let (pooling, options) = (Pooling::of(gguf)?, Self::engine_options(gguf, options)?);
+        Self::load_for(gguf, pooling, device, &options, image)
+    }
+
+    /// Loads a model with this pooling, whatever its file says.
+    pub(crate) fn load_for(
+        gguf: &Gguf,
+        pooling: Pooling,
+        device: Box<dyn Device>,
+        options: &EngineOptions,
+        image: &ImageOptions<'_>,
+    ) -> Result<Self, Error> {
         let text = TextModel::read(gguf)?;
-        let options = Self::engine_options(gguf, options)?;
-        let engine = Engine::load(gguf, device, &options, image)?;
+        let engine = Engine::load(gguf, device, options, image)?;
         let weight = gguf.require_tensor(engine.config().output_norm)?;
         let mut norm = vec![[0; 4]; weight.elements() as usize];
         // The plan of the weights, which are loaded, has refused other types and shapes.

@@ -171,6 +171,7 @@ pub mod gguf;
 pub mod model;
 mod positioned;
 pub mod record;
+pub mod rerank;
 mod runtime;
 pub mod sampler;
 pub mod selftest;

@@ -5,6 +5,7 @@ use hexflash_abi::program::TensorFlags;
 
 use super::block::{FeedForward, Layer, Mix, Mixer, Moe, PerLayer, Queries};
 use super::cache_types::CacheTypes;
+use super::classifier::{is_of_classifier, makes_scores};
 use super::error::ModelError;
 use super::graph::Graph;
 use super::kept::KeptPlanner;
@@ -245,7 +246,9 @@ impl Decoder {
         let trunk = self.layers.len();
         let layers = trunk + self.n_mtp as usize;
         let predicts = |name: &str| layer_of(name).is_some_and(|layer| (trunk..layers).contains(&layer));
-        let Some(name) = plan.unused(predicts) else { return Ok(()) };
+        let scores = makes_scores(gguf)?;
+        let is_of_others = |name: &str| predicts(name) || (scores && is_of_classifier(name));
+        let Some(name) = plan.unused(is_of_others) else { return Ok(()) };
         let (path, name) = (gguf.path().to_path_buf(), name.to_owned());
         Err(match layer_of(&name) {
             Some(layer) if layer >= layers => {

@@ -75,6 +75,15 @@ pub enum ModelError {
         /// The kind of model, in the plural.
         kind: &'static str,
     },
+    /// A model without a classifier.
+    #[error(
+        "{}: the model makes no scores: its pooling is not rank; take a reranker, such as Qwen3-Reranker",
+        clean(path)
+    )]
+    NoScores {
+        /// The file.
+        path: PathBuf,
+    },
     /// A tensor whose values the graph needs has a type that those are not stored in.
     #[error(
         "{}: tensor {} has type {found}, expected F32; convert the model again",

@@ -14,6 +14,7 @@
 mod arch;
 mod block;
 mod cache_types;
+mod classifier;
 mod decoder;
 mod draft;
 mod error;
@@ -34,6 +35,7 @@ pub use block::{
     Router,
 };
 pub use cache_types::{CacheType, CacheTypes, UnknownCacheType};
+pub(crate) use classifier::{CLASSIFIER, CLASSIFIER_BIAS, makes_scores};
 pub use decoder::Decoder;
 pub use draft::{
     BLOCK as DRAFT_BLOCK, DraftModel, has_head as has_mtp_head, keep as keep_draft, read as read_draft,

@@ -281,6 +281,11 @@ impl Tokenizer {
         self.add_bos
     }
 
+    /// Whether the model wants EOS at the end.
+    pub fn adds_eos(&self) -> bool {
+        self.add_eos
+    }
+
     /// The tokens that end generation.
     pub fn eog(&self) -> &EogSet {
         &self.eog

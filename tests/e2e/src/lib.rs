@@ -5,6 +5,7 @@ pub mod lossy;
 pub mod near_tie;
 pub mod npy;
 pub mod reference;
+pub mod reranker;
 pub mod state;
 
 use std::io::Write;

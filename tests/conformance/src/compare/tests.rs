@@ -4,11 +4,15 @@ use std::fs;
 
 use hexflash::ModelOptions;
 use hexflash::embed::Embedder;
-use hexflash::gguf::Gguf;
+use hexflash::gguf::{GgmlType, Gguf};
+use hexflash::rerank::Reranker;
 use hexflash::weights::CachePolicy;
 use hexflash_oracle::llama::{Context, ContextOptions, Model};
 
 use super::*;
+
+#[path = "../../../e2e/src/reranker.rs"]
+mod reranker;
 use architecture::Architecture;
 use random::{ModelShape, WeightType};
 
@@ -118,6 +122,33 @@ fn vectors_of_tokens_are_those_of_llama_cpp() {
             let cosine =
                 product(found, expected) / (product(found, found) * product(expected, expected)).sqrt();
             assert!(cosine > 1.0 - 1e-6, "{}, token {i}: 1 - {:e}", path.display(), 1.0 - cosine);
+        }
+    }
+}
+
+/// Scores of texts, by classifiers for several labels in all types.
+#[test]
+fn scores_are_those_of_llama_cpp() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-dense-f16.gguf");
+    let path = dir.path().join("reranker.gguf");
+    // llama.cpp rounds what it multiplies with Q8_0 to eight bits, too.
+    for (labels, ggml_type, limit) in
+        [(2, GgmlType::F32, 1e-5), (3, GgmlType::F16, 1e-3), (2, GgmlType::Q8_0, 1e-2)]
+    {
+        reranker::write(&source, labels, ggml_type, &path);
+        let llama = Model::load(&path).unwrap();
+        let options = ModelOptions { cache: CachePolicy::Off, ..ModelOptions::default() };
+        let mut found = Reranker::open_with(&path, &options).unwrap();
+        for (query, document) in [("a", "b"), ("how to open a file", "with open(path) as file:"), ("", "x\n")]
+        {
+            let tokens = found.pairs().tokens(&found.text().tokenizer, query, document).unwrap();
+            let ids: Vec<i32> = tokens.iter().map(|&id| id as i32).collect();
+            let expected = Context::new(&llama, ContextOptions::default()).unwrap().scores(&ids).unwrap();
+            assert_eq!(expected.len(), labels as usize);
+            let score = found.score(query, document).unwrap();
+            let error = (score - expected[0]).abs();
+            assert!(error < limit, "{labels} labels in {ggml_type}: {score}, expected {expected:?}");
         }
     }
 }

@@ -378,6 +378,20 @@ impl<'m> RawContext<'m> {
         }
     }
 
+    /// Scores of the text of sequence 0 in the last batch, one for each label; of a model with the pooling
+    /// `rank`.
+    pub(super) fn scores(&mut self, model: &RawModel) -> Option<&[f32]> {
+        // SAFETY: the model is live. With the pooling `rank` llama.cpp returns null or a value for each label
+        // of the context's model, which the caller passes, good until the next decode, which needs
+        // `&mut self` again.
+        unsafe {
+            let labels = sys::llama_model_n_cls_out(model.0.as_ptr()) as usize;
+            let ranks = sys::llama_pooling_type(self.ctx.as_ptr()) == sys::LLAMA_POOLING_TYPE_RANK;
+            let p = sys::llama_get_embeddings_seq(self.ctx.as_ptr(), 0);
+            (ranks && !p.is_null()).then(|| std::slice::from_raw_parts(p, labels))
+        }
+    }
+
     pub(super) fn synchronize(&mut self) {
         // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed.
         unsafe { sys::llama_synchronize(self.ctx.as_ptr()) }

@@ -339,6 +339,18 @@ impl<'m> Context<'m> {
         Ok(vectors)
     }
 
+    /// Appends tokens and returns the scores of the text, one for each label of a model that ranks.
+    pub fn scores(&mut self, tokens: &[i32]) -> Result<Vec<f32>> {
+        let (mut scores, model) = (Vec::new(), self.model);
+        self.raw.give_vectors();
+        self.decode_chunks(
+            tokens,
+            |_| Outputs::All,
+            |raw, _, _| scores = raw.scores(&model.0).expect("the model ranks").to_vec(),
+        )?;
+        Ok(scores)
+    }
+
     /// Appends tokens and returns the logits after the last one.
     pub fn decode_last(&mut self, tokens: &[i32]) -> Result<Vec<f32>> {
         let mut last = Vec::new();
