@@ -252,6 +252,33 @@ pub enum CliError {
         /// Where it was expected.
         path: PathBuf,
     },
+    /// A folder for models has none.
+    #[error("there is no GGUF model in {}; put models there, or give one with -m FILE", folder.display())]
+    NoModels {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Two models of a folder have one name.
+    #[error("{} and {} would both be called {name}; rename one", first.display(), second.display())]
+    SameName {
+        /// The name.
+        name: String,
+        /// The file that has it.
+        first: PathBuf,
+        /// The other one.
+        second: PathBuf,
+    },
+    /// A model beside a folder of models.
+    #[error("--models-dir has models of its own; leave out -m, -hf, -md and --alias")]
+    ModelsAndModel,
+    /// A model is too large.
+    #[error("it needs {needs} MiB and has no room on {place}; take a smaller one, or a shorter context (-c)")]
+    NoRoom {
+        /// MiB that it takes.
+        needs: u64,
+        /// Where it was to go.
+        place: String,
+    },
     /// The doctor's report cannot be written.
     #[error("cannot write the report {}: {source}; check the path given with --report", path.display())]
     Report {
@@ -365,6 +392,10 @@ impl CliError {
             | Self::OtherDraft { .. }
             | Self::TwoDrafters
             | Self::TwoModels
+            | Self::NoModels { .. }
+            | Self::SameName { .. }
+            | Self::ModelsAndModel
+            | Self::NoRoom { .. }
             | Self::DrafterTwice { .. }
             | Self::NoneAndOthers
             | Self::NoDrafter { .. }

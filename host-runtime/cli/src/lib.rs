@@ -30,6 +30,8 @@ mod llama;
 #[cfg(feature = "terminal")]
 mod manual;
 mod models;
+#[cfg(feature = "server")]
+mod models_dir;
 mod options;
 mod output;
 mod plain;

@@ -47,7 +47,7 @@ const TEXT: &str = "text is the only input, and the only output; drop it";
 const FORM: &str = "a form belongs to a request; give it in the request's field grammar or json_schema";
 
 /// llama.cpp's options for what hexflash does otherwise, without dashes.
-const FOREIGN: [(&str, &str); 44] = [
+const FOREIGN: [(&str, &str); 45] = [
     ("draft-min", SHORTEST),
     ("draft-n-min", SHORTEST),
     ("spec-draft-n-min", SHORTEST),
@@ -86,19 +86,20 @@ const FOREIGN: [(&str, &str); 44] = [
     ("embedding", VECTORS),
     ("embeddings", VECTORS),
     ("pooling", VECTORS),
-    ("reranking", TEXT),
+    ("reranking", "hexflash serve --reranking scores documents; start it with that"),
+    ("rerank", "hexflash serve --reranking scores documents; start it with that"),
     ("lora", "adapters are not applied; merge the adapter into a model file"),
     ("grammar", FORM),
     ("grammar-file", FORM),
     ("json-schema", FORM),
     ("reasoning-budget", "thinking is on or off: --reasoning off; drop it"),
     ("ctx-checkpoints", "snapshots are bounded by their memory: --snapshots MIB"),
+    ("models-preset", "all models of a folder have the same settings; name the folder with --models-dir"),
     ("sleep-idle-seconds", "a server that is idle keeps its model; drop it"),
-    ("models-dir", "a server has one model; start one for each, and see docs/many-servers.md"),
 ];
 
 /// llama-server's environment variables, by the option of `hexflash serve` that each stands for.
-const VARIABLES: [(&str, &str); 32] = [
+const VARIABLES: [(&str, &str); 35] = [
     ("model", "LLAMA_ARG_MODEL"),
     ("hf-repo", "LLAMA_ARG_HF_REPO"),
     ("hf-file", "LLAMA_ARG_HF_FILE"),
@@ -121,8 +122,11 @@ const VARIABLES: [(&str, &str); 32] = [
     ("slot-save-path", "LLAMA_ARG_SLOT_SAVE_PATH"),
     ("cache-ram", "LLAMA_ARG_CACHE_RAM"),
     ("no-webui", "LLAMA_ARG_NO_WEBUI"),
+    ("models-dir", "LLAMA_ARG_MODELS_DIR"),
+    ("models-max", "LLAMA_ARG_MODELS_MAX"),
     ("embeddings", "LLAMA_ARG_EMBEDDINGS"),
     ("pooling", "LLAMA_ARG_POOLING"),
+    ("reranking", "LLAMA_ARG_RERANKING"),
     ("chat-template", "LLAMA_ARG_CHAT_TEMPLATE"),
     ("chat-template-kwargs", "LLAMA_CHAT_TEMPLATE_KWARGS"),
     ("temp", "LLAMA_ARG_TEMP"),

@@ -17,6 +17,7 @@ use hexflash::embed::Embedder;
 use hexflash::engine::{Engine, EngineError, EngineOptions, Numerics, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, has_mtp_head};
+use hexflash::rerank::Reranker;
 use hexflash::speculation::{self, DraftLength, DraftSource, NGram, NGramPool, Speculation};
 use hexflash::weights::{CachePolicy, ImageOptions};
 
@@ -652,6 +653,17 @@ impl EngineArgs {
         cancel: &Cancel,
     ) -> Result<Embedder, CliError> {
         self.load_image(cancel, Embedder::engine, |image| Embedder::load(gguf, device, options, image))
+    }
+
+    /// Loads a reranker, as [`load`](Self::load) does other models.
+    pub(super) fn load_reranker(
+        &self,
+        gguf: &Gguf,
+        options: &EngineOptions,
+        device: Box<dyn Device>,
+        cancel: &Cancel,
+    ) -> Result<Reranker, CliError> {
+        self.load_image(cancel, Reranker::engine, |image| Reranker::load(gguf, device, options, image))
     }
 
     /// As [`load`](Self::load), with a device for the draft model.

@@ -1,7 +1,8 @@
 //! `hexflash serve`: a model over HTTP.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hexflash_abi::program::MAX_SLOTS;
@@ -9,15 +10,21 @@ use serde_json::{Map, Value};
 
 use super::embed::one_of;
 use super::interrupt::{self, cancel_on_signals};
+use super::models_dir;
+use super::options::Drafter;
 use super::output::say;
 use super::writing::WritingArgs;
 use super::{CliError, input, template};
 use hexflash::cancel::Cancel;
 use hexflash::embed::{Embedder, Pooling};
 use hexflash::engine::EngineOptions;
-use hexflash::gguf::Clean;
+use hexflash::gguf::{Clean, Gguf};
+use hexflash::model;
+use hexflash::rerank::Reranker;
 use hexflash::sampler::Sampler;
-use hexflash_server::{Card, CorsOrigins, Options, ReasoningFormat, RunError, Served, Server, Work};
+use hexflash_server::{
+    Card, CorsOrigins, Listed, Models, Options, ReasoningFormat, RunError, Served, Server, Work,
+};
 
 /// MiB for conversations whose sequences were needed by others.
 const CACHE_RAM: i64 = 256;
@@ -115,6 +122,18 @@ pub(super) struct Args {
     /// MiB for snapshots of recurrent states, from which conversations go on after they were edited
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     snapshots: u32,
+    /// Folder of models: requests say which, and those that are asked for are loaded
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    models_dir: Option<PathBuf>,
+    /// Models of --models-dir that are loaded at once; 0 for all. Others wait until one can give way
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "models_dir")]
+    models_max: usize,
+    /// Load models of --models-dir by POST /models/load alone
+    #[arg(long, requires = "models_dir")]
+    no_models_autoload: bool,
+    /// Load models of --models-dir as they are asked for, which is the default
+    #[arg(long, hide = true, overrides_with = "no_models_autoload")]
+    models_autoload: bool,
     /// Make vectors of texts at /v1/embeddings, and write none
     #[arg(long, alias = "embedding")]
     embeddings: bool,
@@ -123,6 +142,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "POOLING", requires = "embeddings")]
     #[arg(value_parser = one_of::<Pooling>(&["mean", "cls", "last"]))]
     pooling: Option<Pooling>,
+    /// Score documents for queries at /v1/rerank, with a reranker, and write no texts
+    #[arg(long, alias = "rerank", conflicts_with = "embeddings")]
+    reranking: bool,
     #[command(flatten)]
     writing: WritingArgs,
 }
@@ -230,15 +252,57 @@ impl Args {
 
     /// Loads the model.
     fn load(&self, cancel: &Cancel) -> Result<Served, CliError> {
+        self.load_file(&self.writing.open(cancel)?, &self.alias, cancel)
+    }
+
+    /// Loads the model of a file, with these names if there are any.
+    fn load_file(&self, gguf: &Gguf, aliases: &[String], cancel: &Cancel) -> Result<Served, CliError> {
         let writing = &self.writing;
-        let gguf = writing.open(cancel)?;
-        let mut card = Card::read(&gguf)?;
+        let card = self.card(gguf, aliases)?;
+        if self.embeddings {
+            let options = Embedder::engine_options(gguf, &writing.engine.options())?;
+            let device = writing.device.open_for(gguf, None, &options)?;
+            let embedder = writing.engine.load_embedder(gguf, &options, device, cancel)?;
+            let embedder = match self.pooling {
+                Some(pooling) => embedder.pooling(pooling),
+                None => embedder,
+            };
+            return Ok(Served { card, work: Work::Vectors(embedder) });
+        }
+        if self.reranking {
+            let options = Reranker::engine_options(gguf, &writing.engine.options())?;
+            let device = writing.device.open_for(gguf, None, &options)?;
+            let reranker = writing.engine.load_reranker(gguf, &options, device, cancel)?;
+            return Ok(Served { card, work: Work::Scores(reranker) });
+        }
+        let drafter = writing.spec.find(gguf)?;
+        let engine = writing.load(gguf, &drafter, &self.engine_options(&drafter), cancel)?;
+        if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
+            tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
+        }
+        Ok(Served::texts(card, engine, writing.spec.speculations(&drafter)))
+    }
+
+    /// Options of an engine that writes texts.
+    fn engine_options(&self, drafter: &Drafter) -> EngineOptions {
+        EngineOptions {
+            sequences: self.parallel,
+            snapshot_bytes: u64::from(self.snapshots) << 20,
+            speculate: drafter.drafts(),
+            ..self.writing.engine.options()
+        }
+    }
+
+    /// Facts that clients learn of the model of a file.
+    fn card(&self, gguf: &Gguf, aliases: &[String]) -> Result<Card, CliError> {
+        let writing = &self.writing;
+        let mut card = Card::read(gguf)?;
         card.text.sampling = card.text.sampling.clone().overridden_by(&writing.sampling.overrides());
         // Refused now rather than with the first request.
         Sampler::new(card.text.sampling.clone())?;
-        if let Some(alias) = self.alias.first() {
+        if let Some(alias) = aliases.first() {
             card.alias.clone_from(alias);
-            card.aliases.clone_from(&self.alias);
+            card.aliases = aliases.to_vec();
         }
         card.tags.clone_from(&self.tags);
         if let Some(name) = &self.chat_template {
@@ -249,33 +313,61 @@ impl Args {
             card.template_args.insert("enable_thinking".to_owned(), thinks.into());
         }
         card.template_args.extend(self.chat_template_kwargs.clone().unwrap_or_default());
-        if self.embeddings {
-            let options = Embedder::engine_options(&gguf, &writing.engine.options())?;
-            let device = writing.device.open_for(&gguf, None, &options)?;
-            let embedder = writing.engine.load_embedder(&gguf, &options, device, cancel)?;
-            let embedder = match self.pooling {
-                Some(pooling) => embedder.pooling(pooling),
-                None => embedder,
-            };
-            return Ok(Served { card, work: Work::Vectors(embedder) });
-        }
-        let drafter = writing.spec.find(&gguf)?;
-        let options = EngineOptions {
-            sequences: self.parallel,
-            snapshot_bytes: u64::from(self.snapshots) << 20,
-            speculate: drafter.drafts(),
-            ..writing.engine.options()
-        };
-        let engine = writing.load(&gguf, &drafter, &options, cancel)?;
-        if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
-            tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
-        }
-        Ok(Served::texts(card, engine, writing.spec.speculations(&drafter)))
+        Ok(card)
     }
+
+    /// The models of a folder.
+    fn models(self, folder: &Path) -> Result<Models<CliError>, CliError> {
+        if self.writing.model.is_given()
+            || self.writing.spec.drafter.model_draft.is_some()
+            || !self.alias.is_empty()
+        {
+            return Err(CliError::ModelsAndModel);
+        }
+        let listed = models_dir::list(folder)?;
+        let most = if self.models_max == 0 { listed.len() } else { self.models_max };
+        let autoload = !self.no_models_autoload;
+        let args = Arc::new(self);
+        let check = {
+            let args = Arc::clone(&args);
+            move |one: &Listed| args.could_load(one)
+        };
+        let load = move |one: &Listed, cancel: &Cancel| {
+            let gguf = Gguf::open(&one.path)?;
+            model::read(&gguf)?;
+            args.load_file(&gguf, std::slice::from_ref(&one.name), cancel)
+        };
+        Ok(Models { listed, most, autoload, check: Box::new(check), load: Box::new(load) })
+    }
+
+    /// Whether a model of a folder could be loaded, as far as its file's head and the settings tell.
+    fn could_load(&self, one: &Listed) -> Result<(), CliError> {
+        let gguf = Gguf::open(&one.path)?;
+        model::read(&gguf)?;
+        let options = if self.embeddings {
+            Embedder::engine_options(&gguf, &self.writing.engine.options())?
+        } else if self.reranking {
+            Reranker::engine_options(&gguf, &self.writing.engine.options())?
+        } else {
+            self.engine_options(&self.writing.spec.find(&gguf)?)
+        };
+        models_dir::has_room(&gguf, &options, &self.writing.device.device)?;
+        self.card(&gguf, &[]).map(drop)
+    }
+}
+
+/// Models of a server.
+enum Stock {
+    One(Box<Args>),
+    Several(Models<CliError>),
 }
 
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let options = args.options()?;
+    let stock = match args.models_dir.clone() {
+        None => Stock::One(Box::new(args)),
+        Some(folder) => Stock::Several(args.models(&folder)?),
+    };
     let (host, port, grace) = (options.host.clone(), options.port, options.grace);
     let server = Server::bind(options).map_err(|source| CliError::Bind { host, port, source })?;
     let cancel = cancel_on_signals();
@@ -287,7 +379,15 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
         let alias = Clean(&card.alias);
         say(format_args!("[{alias} is ready: {n} requests at once, {n_ctx} tokens each]"));
     });
-    match server.run(&cancel, move |cancel| args.load(cancel)) {
+    let ended = match stock {
+        Stock::One(args) => server.run(&cancel, move |cancel| args.load(cancel)),
+        Stock::Several(models) => {
+            let names: Vec<_> = models.listed.iter().map(|one| Clean(&one.name).to_string()).collect();
+            say(format_args!("[models: {}; {} loaded at once]", names.join(", "), models.most));
+            server.run_several(&cancel, models)
+        }
+    };
+    match ended {
         Ok(()) => {
             // Being asked to end is how a server ends: all requests had their answers.
             say("[ended]");

@@ -1,6 +1,7 @@
 // An answer while it comes: a request made of a conversation, and the message that its stream fills.
 
 import * as api from "./api.js";
+import * as models from "./models.js";
 import { path } from "./conversation.js";
 
 /** Least time between two looks at an answer that grows, in milliseconds. */
@@ -23,7 +24,7 @@ function request(conversation, message, settings) {
   if (settings.system.trim()) {
     messages.unshift({ role: "system", content: settings.system });
   }
-  const body = { messages, stream: true, token_origins: true };
+  const body = { ...models.named(), messages, stream: true, token_origins: true };
   for (const name of ["temperature", "top_k", "top_p", "max_tokens"]) {
     if (settings[name] !== "") {
       body[name] = Number(settings[name]);

@@ -6,12 +6,14 @@ import * as composer from "./composer.js";
 import * as dialogs from "./dialogs.js";
 import * as figures from "./figures.js";
 import * as messages from "./messages.js";
+import * as models from "./models.js";
 import * as store from "./store.js";
 import * as tree from "./conversation.js";
 import { iconButton, make, say, toast } from "./dom.js";
 
 /** Time between two questions whether the model is loaded, in milliseconds. */
 const LOADING = 1000;
+const LOADS = "The model is being loaded…";
 /** Time between two times that an answer is saved while it comes. */
 const SAVE = 1000;
 
@@ -22,6 +24,8 @@ let shown = tree.create();
 /** Answers that are being written, by the id of their conversation. */
 const running = new Map();
 let isReady = false;
+/** How often the page has begun to wait for a model. */
+let connections = 0;
 
 function saveOrTell(conversation) {
   try {
@@ -313,15 +317,25 @@ function start() {
   connect();
 }
 
-/** Waits for the server, and then shows what it has. */
+/** Waits for the server and the model, and then shows what there is. */
 async function connect() {
+  isReady = false;
+  connections += 1;
+  const mine = connections;
+  draw();
   let props = null;
   while (!props) {
     try {
-      props = await api.json("props");
+      await models.offer(at("models"), connect);
+      at("model").textContent = LOADS;
+      props = await api.json(models.address("props", true));
     } catch (error) {
-      at("model").textContent = error.status === 503 ? "The model is being loaded…" : error.message;
+      at("model").textContent = error.status === 503 ? LOADS : error.message;
       await new Promise((resume) => setTimeout(resume, LOADING));
+    }
+    if (mine !== connections) {
+      // Another model was chosen meanwhile.
+      return;
     }
   }
   isReady = true;

@@ -1,6 +1,7 @@
 // The line of figures: what the server is doing, and what the last answer took.
 
 import * as api from "./api.js";
+import * as models from "./models.js";
 import { drafts } from "./answer.js";
 
 /** Time between two looks at the server, in milliseconds. */
@@ -58,6 +59,8 @@ export function show(message, since) {
 /** Looks at the server. Before it is known what there is to see, nothing is. */
 export let look = async () => {};
 
+let timer = 0;
+
 /** Looks at the server from now on, as long as somebody looks at the page. */
 export function follow(props) {
   set("memory", `${number(Math.round(bytes(props.memory) / 2 ** 20))} MiB`);
@@ -66,21 +69,22 @@ export function follow(props) {
       return;
     }
     try {
-      const slots = props.endpoint_slots ? await api.json("slots") : [];
+      const slots = props.endpoint_slots ? await api.json(models.address("slots")) : [];
       if (slots.length > 0) {
         set("slots", `${slots.filter((slot) => slot.is_processing).length} of ${slots.length}`);
         const most = Math.max(...slots.map((slot) => slot.n_past));
         set("context", `${number(most)} of ${number(slots[0].n_ctx)}`);
       }
       if (props.endpoint_metrics) {
-        totals(await api.text("metrics"));
+        totals(await api.text(models.address("metrics")));
       }
     } catch {
       set("slots", "–");
     }
   };
   look();
-  setInterval(() => look(), LOOK);
+  clearInterval(timer);
+  timer = setInterval(() => look(), LOOK);
 }
 
 /** Totals of all clients, where the server tells them, stand in the description of a figure. */

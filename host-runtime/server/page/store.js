@@ -4,6 +4,7 @@
 const CONVERSATION = "hexflash.conversation.";
 const SETTINGS = "hexflash.settings";
 const KEY = "hexflash.key";
+const MODEL = "hexflash.model";
 
 /** Settings as they are before anybody changes them. An empty field leaves the choice to the server. */
 const DEFAULTS = {
@@ -42,6 +43,15 @@ export function key() {
 
 export function saveKey(value) {
   write(KEY, value);
+}
+
+/** The model that was asked last, on a server that has several. */
+export function model() {
+  return read(MODEL) ?? "";
+}
+
+export function saveModel(name) {
+  write(MODEL, name);
 }
 
 /** All conversations, the one that was used last first. */

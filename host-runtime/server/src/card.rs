@@ -7,6 +7,7 @@ use hexflash::chat::ChatTemplate;
 use hexflash::embed::Embedder;
 use hexflash::engine::Engine;
 use hexflash::gguf::Gguf;
+use hexflash::rerank::Reranker;
 use hexflash::speculation::Speculation;
 use hexflash::text::{TextError, TextModel};
 use serde_json::{Map, Value};
@@ -21,7 +22,7 @@ pub struct Served {
     pub work: Work,
 }
 
-/// Work of a server: it writes texts, or makes vectors of them.
+/// Work of a server: it writes texts, makes vectors of them, or scores them.
 pub enum Work {
     /// Texts are written.
     Texts {
@@ -32,6 +33,8 @@ pub enum Work {
     },
     /// Vectors are made (`--embeddings`).
     Vectors(Embedder),
+    /// Documents are scored (`--reranking`).
+    Scores(Reranker),
 }
 
 impl Served {
@@ -43,13 +46,13 @@ impl Served {
 
 /// What clients learn of a model, and what texts of it need.
 pub struct Card {
-    /// Its name in answers.
+    /// Name in answers.
     pub alias: String,
     /// All names of it, for the list of models; none are needed.
     pub aliases: Vec<String>,
     /// Words about it, for the list of models.
     pub tags: Vec<String>,
-    /// Its file.
+    /// File of the model.
     pub path: PathBuf,
     /// Tokenizer and recommended sampling.
     pub text: TextModel,

@@ -9,17 +9,15 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -28,6 +26,8 @@ use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+
+use crate::guarded::guarded;
 
 /// Descriptors that are left for what is no connection: the model's files, devices, files of sequences, and
 /// connections that are being closed.
@@ -290,7 +290,7 @@ pub(crate) async fn follow(request: Request, next: Next) -> Response {
         connection.has_request();
     }
     let request_of = RequestOf(connection);
-    next.run(request).await.map(|body| Body::new(Followed { body, _request: request_of }))
+    guarded(next.run(request).await, request_of)
 }
 
 /// A request of a connection; its end is that of the answer, or of the client.
@@ -299,32 +299,6 @@ struct RequestOf(Connection);
 impl Drop for RequestOf {
     fn drop(&mut self) {
         self.0.set_waits(true);
-    }
-}
-
-/// The body of an answer.
-struct Followed {
-    body: Body,
-    _request: RequestOf,
-}
-
-impl HttpBody for Followed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

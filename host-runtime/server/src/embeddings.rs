@@ -1,10 +1,9 @@
-//! Vectors of texts: requests to the thread that owns the embedder, one after the other.
+//! Vectors and scores of texts: requests to the thread that owns the model, one after the other.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use hexflash::Error;
-use hexflash::embed::{Embedder, Norm};
 use tokio::sync::oneshot;
 
 use crate::scheduler::news::Failure;
@@ -36,7 +35,7 @@ pub(crate) fn queue(limit: usize) -> (Vectors, Receiver<Job>) {
 }
 
 impl Vectors {
-    /// Asks for the vectors of texts, each a list of tokens, of length 1.
+    /// Asks for the vectors of texts, each a list of tokens; a score is a vector with one value.
     ///
     /// # Errors
     /// There are too many requests waiting, or the server is about to end.
@@ -50,8 +49,13 @@ impl Vectors {
     }
 }
 
-/// Makes vectors until the server ends. Requests that wait then are still answered, unless it is in a hurry.
-pub(crate) fn run(mut embedder: Embedder, jobs: &Receiver<Job>, scheduler: &Scheduler) {
+/// Makes vectors until the server ends, as `make` does. Requests that wait then are still answered, unless it
+/// is in a hurry.
+pub(crate) fn run(
+    mut make: impl FnMut(&[u32]) -> Result<Vec<f32>, Error>,
+    jobs: &Receiver<Job>,
+    scheduler: &Scheduler,
+) {
     loop {
         match jobs.recv_timeout(LOOK) {
             Ok(Job { texts, answer }) => {
@@ -59,8 +63,7 @@ pub(crate) fn run(mut embedder: Embedder, jobs: &Receiver<Job>, scheduler: &Sche
                 // Work of a request ends with its client.
                 let is_wanted = || !answer.is_closed() && !scheduler.is_aborted();
                 let mut texts = texts.iter().take_while(|_| is_wanted());
-                let made = texts.try_for_each(|text| embedder.embed_tokens(text).map(|it| vectors.push(it)));
-                vectors.iter_mut().for_each(|vector| Norm::EUCLIDEAN.apply(vector));
+                let made = texts.try_for_each(|text| make(text).map(|it| vectors.push(it)));
                 let made =
                     made.map_err(|error: Error| Failure { blame: error.blame(), message: error.to_string() });
                 if !scheduler.is_aborted() {

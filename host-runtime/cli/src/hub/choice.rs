@@ -40,7 +40,7 @@ pub(crate) fn first_part(name: &str) -> String {
 }
 
 /// Whether a file is a model: a GGUF that is neither a projector for images nor an importance matrix.
-fn is_model(name: &str) -> bool {
+pub(crate) fn is_model(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.ends_with(".gguf") && !lower.contains("mmproj") && !lower.contains("imatrix")
 }

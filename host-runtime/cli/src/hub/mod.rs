@@ -24,6 +24,8 @@ use crate::plain::read_text;
 pub(super) use cache::{Cache, files};
 use cache::{hf_home, variable};
 pub(super) use choice::first_part;
+#[cfg(feature = "server")]
+pub(super) use choice::is_model;
 use choice::{Choice, NoChoice, Wanted, choose};
 pub use error::HubError;
 use repo::HubModel;

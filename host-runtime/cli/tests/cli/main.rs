@@ -44,6 +44,8 @@ mod selftest;
 #[cfg(target_os = "linux")]
 mod serve;
 #[cfg(target_os = "linux")]
+mod serve_models;
+#[cfg(target_os = "linux")]
 mod signalled;
 mod speculation;
 mod support;

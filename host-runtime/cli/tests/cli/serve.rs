@@ -12,20 +12,20 @@ use crate::signalled::Running;
 use crate::support::{command, hexflash};
 
 /// A server under way, and what it says.
-struct Serving {
-    running: Running,
+pub struct Serving {
+    pub running: Running,
     stderr: BufReader<ChildStderr>,
     address: SocketAddr,
 }
 
 impl Serving {
-    /// Waits until it is ready.
-    fn start(mut command: Command) -> Self {
+    /// Waits until it is ready: its model is loaded, or it has several and none yet.
+    pub fn start(mut command: Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
         let mut running = Running::start_with(command);
         let mut stderr = BufReader::new(running.child().stderr.take().unwrap());
         let mut said = String::new();
-        while !said.contains("is ready") {
+        while !said.contains("is ready") && !said.contains("loaded at once]") {
             assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended: {said}");
         }
         let (_, rest) = said.split_once("listening on http://").unwrap();
@@ -33,16 +33,22 @@ impl Serving {
         Self { running, stderr, address }
     }
 
-    fn ask(&self, path: &str, key: &str) -> (u16, Value) {
-        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let request = agent.get(format!("http://{}{path}", self.address));
-        let mut response = request.header("authorization", format!("Bearer {key}")).call().unwrap();
-        let text = response.body_mut().read_to_string().unwrap();
-        (response.status().as_u16(), serde_json::from_str(&text).unwrap())
+    pub fn ask(&self, path: &str, key: &str) -> (u16, Value) {
+        let request = agent().get(self.url(path));
+        answer(request.header("authorization", format!("Bearer {key}")).call().unwrap())
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let request = agent().post(self.url(path)).header("content-type", "application/json");
+        answer(request.send(body.to_string()).unwrap())
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
     }
 
     /// Sends a signal; the exit code, and what it said since it was ready.
-    fn end(mut self, signal: Signal) -> (Result<i32, i32>, String) {
+    pub fn end(mut self, signal: Signal) -> (Result<i32, i32>, String) {
         self.running.send(signal);
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).unwrap();
@@ -50,7 +56,16 @@ impl Serving {
     }
 }
 
-fn serve(arguments: &[&str]) -> Command {
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().http_status_as_error(false).build().into()
+}
+
+fn answer(mut response: ureq::http::Response<ureq::Body>) -> (u16, Value) {
+    let text = response.body_mut().read_to_string().unwrap();
+    (response.status().as_u16(), serde_json::from_str(&text).unwrap())
+}
+
+pub fn serve(arguments: &[&str]) -> Command {
     command(&[&["serve", "--no-repack-cache", "-c", "128"], arguments].concat())
 }
 

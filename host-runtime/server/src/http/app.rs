@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use hexflash::engine::{Engine, MemoryPlan};
+use hexflash::rerank::Pairs;
 use hexflash::tokenizer::Tokenizer;
 use tokio::sync::Semaphore;
 
@@ -26,8 +27,8 @@ pub(super) const MAX_TEXT: usize = 4 << 20;
 
 /// State that all routes share.
 pub(crate) struct App {
-    pub(super) options: Options,
-    pub(super) scheduler: Arc<Scheduler>,
+    pub(super) options: Arc<Options>,
+    pub(crate) scheduler: Arc<Scheduler>,
     model: OnceLock<Model>,
     pub(super) started: SystemTime,
     /// Texts whose vectors are wanted.
@@ -37,7 +38,7 @@ pub(crate) struct App {
 }
 
 /// The model, once it is loaded.
-pub(super) struct Model {
+pub(crate) struct Model {
     pub(super) card: Card,
     pub(super) n_ctx: usize,
     pub(super) n_ctx_train: u32,
@@ -45,8 +46,8 @@ pub(super) struct Model {
     pub(super) n_embd: u32,
     pub(super) slots: usize,
     pub(super) speculates: bool,
-    /// Whether it makes vectors of texts, and writes none.
-    pub(super) makes_vectors: bool,
+    /// Kind of its answers.
+    pub(super) makes: Makes,
     pub(super) memory: MemoryPlan,
     /// The device, in one line.
     pub(super) device: String,
@@ -56,14 +57,24 @@ pub(super) struct Model {
     grammars: OnceLock<Result<Grammars, String>>,
 }
 
+/// Kind of what a model makes of texts.
+pub(crate) enum Makes {
+    /// It writes on.
+    Texts,
+    /// Their vectors.
+    Vectors,
+    /// Scores of queries and documents, which become texts in this way.
+    Scores(Pairs),
+}
+
 impl App {
-    pub(crate) fn new(options: Options, scheduler: Arc<Scheduler>, vectors: Vectors) -> Self {
+    pub(crate) fn new(options: Arc<Options>, scheduler: Arc<Scheduler>, vectors: Vectors) -> Self {
         let workers = Arc::new(Semaphore::new(WORKERS));
         Self { options, scheduler, model: OnceLock::new(), started: SystemTime::now(), vectors, workers }
     }
 
     /// The model is there.
-    pub(crate) fn is_ready(&self, card: Card, engine: &Engine, makes_vectors: bool) {
+    pub(crate) fn is_ready(&self, card: Card, engine: &Engine, makes: Makes) {
         let config = engine.config();
         let model = Model {
             n_ctx: engine.n_ctx() as usize,
@@ -72,7 +83,7 @@ impl App {
             n_embd: config.n_embd,
             slots: engine.sequences().len(),
             speculates: engine.speculates(),
-            makes_vectors,
+            makes,
             memory: engine.memory().clone(),
             device: engine.device().info().description.clone(),
             longest_token: longest_token(&card.text.tokenizer),
@@ -108,15 +119,19 @@ impl App {
     /// The model, if it is loaded and writes texts.
     pub(super) fn writer(&self) -> Result<&Model, ApiError> {
         let model = self.model()?;
-        if model.makes_vectors {
-            let message = "this server makes vectors of texts; start it without --embeddings to have texts";
-            return Err(ApiError::not_supported(message));
+        match model.makes {
+            Makes::Texts => Ok(model),
+            Makes::Vectors => Err(ApiError::not_supported(
+                "this server makes vectors of texts; start it without --embeddings to have texts",
+            )),
+            Makes::Scores(_) => Err(ApiError::not_supported(
+                "this server scores documents; start it without --reranking to have texts",
+            )),
         }
-        Ok(model)
     }
 
     /// The model, if it is loaded.
-    pub(super) fn model(&self) -> Result<&Model, ApiError> {
+    pub(crate) fn model(&self) -> Result<&Model, ApiError> {
         self.model.get().ok_or_else(ApiError::loading)
     }
 }

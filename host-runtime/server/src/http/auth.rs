@@ -8,20 +8,20 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 
-use super::app::App;
 use super::error::ApiError;
+use crate::options::Options;
 
 /// The gate that requests pass: the keys of the server, and the paths that need none.
 #[derive(Clone)]
 pub(super) struct Gate {
-    pub(super) app: Arc<App>,
+    pub(super) options: Arc<Options>,
     /// Whether everybody may have what is at a path.
     pub(super) is_open: fn(&str) -> bool,
 }
 
 /// Lets requests through that name a key, or need none.
 pub(super) async fn check(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    let keys = &gate.app.options.api_keys;
+    let keys = &gate.options.api_keys;
     let is_open = keys.is_empty() || (gate.is_open)(request.uri().path());
     if is_open || given(request.headers()).is_some_and(|key| is_one_of(key, keys)) {
         next.run(request).await

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::app::{App, Model, Shared};
+use super::app::{App, Makes, Model, Shared};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::order::{NO_TEXT, token_id};
@@ -65,7 +65,7 @@ pub(super) async fn vectors(app: &Arc<App>, asked: VectorFields) -> Result<(Vec<
     let work = Arc::clone(app);
     let texts = app.work("the texts", move || {
         let model = work.model()?;
-        if !model.makes_vectors {
+        if !matches!(model.makes, Makes::Vectors) {
             return Err(ApiError::switched_off("--embeddings"));
         }
         if asked.dimensions.is_some_and(|wanted| wanted != model.n_embd) {

@@ -128,6 +128,12 @@ impl ApiError {
         )
     }
 
+    /// The model is there, and cannot be loaded.
+    pub(crate) fn no_load(name: &str, reason: &str) -> Self {
+        let message = format!("the model {name:?} cannot be loaded: {reason}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
     /// There is no model of this name.
     pub(crate) fn no_model(name: &str, there: &str) -> Self {
         let message = format!("there is no model {name:?} here; this server has {there:?}");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use futures_util::StreamExt;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde_json::{Map, Value};
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 use super::app::App;
 use super::error::ApiError;
 use crate::connections::Connection;
+use crate::options::Options;
 use crate::text::kinds::whole;
 
 /// The fields of a JSON object. `null` counts as absent, as clients send it for what they do not set.
@@ -20,7 +22,7 @@ use crate::text::kinds::whole;
 /// Each part of the server has a struct of those that it knows, and takes them. What is left at the end is
 /// known to nobody, and refused where it would change the answer.
 #[derive(Debug, PartialEq)]
-pub(super) struct Fields(Map<String, Value>);
+pub(crate) struct Fields(Map<String, Value>);
 
 /// Bytes beyond the limit that are read and dropped: whoever is still sending does not read the answer.
 const DRAINED: usize = 256 << 20;
@@ -32,19 +34,25 @@ const MAX_WEIGHT: usize = 2 << 20;
 const OBJECT_WEIGHT: usize = 8;
 
 /// The bytes of a body.
-pub(super) struct Whole(pub(super) Vec<u8>);
+pub(crate) struct Whole(pub(crate) Vec<u8>);
+
+impl Whole {
+    /// Reads the body of a request, `parts` of which are there already.
+    pub(crate) async fn read(parts: &Parts, body: Body, options: &Options) -> Result<Self, ApiError> {
+        let read = read(body, options.body_bytes, options.idle);
+        let bytes = tokio::time::timeout(options.timeout, read).await.unwrap_or_else(|_| Err(late()))?;
+        // From here on its client waits, and the connection does not give way to others.
+        parts.extensions.get::<Connection>().into_iter().for_each(Connection::has_request);
+        Ok(Self(bytes))
+    }
+}
 
 impl FromRequest<Arc<App>> for Whole {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
-        let options = &app.options;
-        let connection = request.extensions().get::<Connection>().cloned();
-        let read = read(request.into_body(), options.body_bytes, options.idle);
-        let bytes = tokio::time::timeout(options.timeout, read).await.unwrap_or_else(|_| Err(late()))?;
-        // From here on its client waits, and the connection does not give way to others.
-        connection.iter().for_each(Connection::has_request);
-        Ok(Self(bytes))
+        let (parts, body) = request.into_parts();
+        Self::read(&parts, body, &app.options).await
     }
 }
 
@@ -103,7 +111,7 @@ fn weight(text: &[u8]) -> usize {
 }
 
 impl Fields {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
         if weight(bytes) > MAX_WEIGHT {
             let message = "the body of the request has too many values; send fewer in one request";
             return Err(ApiError::body(StatusCode::PAYLOAD_TOO_LARGE, message));
@@ -113,7 +121,7 @@ impl Fields {
     }
 
     /// Takes the fields that a struct has out of these, so that what no type has is left.
-    pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+    pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
         serde_path_to_error::deserialize(Taking(self)).map_err(|error| wrong(&error))
     }
 

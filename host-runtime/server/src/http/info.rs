@@ -45,7 +45,7 @@ pub(super) async fn model(State(app): Shared, Path(name): Path<String>) -> Resul
 }
 
 /// What the list of models says of one.
-fn entry(model: &Model) -> Value {
+pub(crate) fn entry(model: &Model) -> Value {
     let card = &model.card;
     json!({
         "id": card.alias,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// `value` with another field.
-pub(super) fn with(mut value: Value, name: &str, field: Value) -> Value {
+pub(crate) fn with(mut value: Value, name: &str, field: Value) -> Value {
     if let Some(object) = value.as_object_mut() {
         object.insert(name.to_owned(), field);
     }
@@ -11,7 +11,7 @@ pub(super) fn with(mut value: Value, name: &str, field: Value) -> Value {
 }
 
 /// `value` with the fields of `more`.
-pub(super) fn merged(mut value: Value, more: Value) -> Value {
+pub(crate) fn merged(mut value: Value, more: Value) -> Value {
     if let (Some(object), Value::Object(more)) = (value.as_object_mut(), more) {
         object.extend(more);
     }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{Manner, answer};
-use super::app::{App, Model, Shared};
+use super::app::{App, Makes, Model, Shared};
 use super::dialogue::Dialogue;
 use super::embeddings::{self, VectorFields};
 use super::error::ApiError;
@@ -89,7 +89,7 @@ pub(super) async fn embed_one(State(app): Shared, mut fields: Fields) -> Result<
     Ok(Json(json!({ "embedding": vectors.into_iter().next() })))
 }
 
-pub(super) async fn version(State(_): Shared) -> Json<Value> {
+pub(crate) async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
 
@@ -100,11 +100,15 @@ pub(super) async fn tags(State(app): Shared) -> Result<Json<Value>, ApiError> {
 
 /// The models that are loaded: the one.
 pub(super) async fn ps(State(app): Shared) -> Result<Json<Value>, ApiError> {
-    let model = app.model()?;
+    Ok(Json(json!({ "models": [loaded(app.model()?)] })))
+}
+
+/// What is told of a model that is loaded.
+pub(crate) fn loaded(model: &Model) -> Value {
     let mut entry = entry(model);
     entry["size_vram"] = model.card.bytes.into();
     entry["context_length"] = model.n_ctx.into();
-    Ok(Json(json!({ "models": [entry] })))
+    entry
 }
 
 /// Facts about the model. Any name will do, as there is one.
@@ -112,12 +116,15 @@ pub(super) async fn show(State(app): Shared, _: Fields) -> Result<Json<Value>, A
     let model = app.model()?;
     let card = &model.card;
     let source = card.template.as_ref().map_or("", |(_, source)| source);
-    let mut capabilities = vec![if model.makes_vectors { "embedding" } else { "completion" }];
-    if !model.makes_vectors && card.family.is_some() {
-        capabilities.push("tools");
-    }
-    if !model.makes_vectors && source.contains("</think>") {
-        capabilities.push("thinking");
+    let mut capabilities = match model.makes {
+        Makes::Texts => vec!["completion"],
+        Makes::Vectors => vec!["embedding"],
+        // Ollama has no word for it.
+        Makes::Scores(_) => Vec::new(),
+    };
+    if matches!(model.makes, Makes::Texts) {
+        capabilities.extend(card.family.is_some().then_some("tools"));
+        capabilities.extend(source.contains("</think>").then_some("thinking"));
     }
     let arch = &card.arch;
     let mut info = serde_json::Map::new();
@@ -135,7 +142,7 @@ pub(super) async fn show(State(app): Shared, _: Fields) -> Result<Json<Value>, A
     })))
 }
 
-fn entry(model: &Model) -> Value {
+pub(crate) fn entry(model: &Model) -> Value {
     let card = &model.card;
     json!({ "name": card.alias, "model": card.alias, "size": card.bytes, "details": details(model) })
 }

@@ -16,7 +16,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-use super::app::App;
 use super::error::ApiError;
 use crate::connections::Connection;
 use crate::options::{CorsOrigins, Options};
@@ -34,10 +33,10 @@ pub(super) fn cors(origins: &CorsOrigins) -> CorsLayer {
 }
 
 /// Lets requests through that come from pages that may ask, or from programs.
-pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(options): State<Arc<Options>>, request: Request, next: Next) -> Response {
     // Only who is on this machine reaches an address of it by any name.
     let is_here = request.extensions().get::<Connection>().is_none_or(|one| one.local().is_loopback());
-    let allowed = allow(request.method(), request.uri(), request.headers(), &app.options, is_here);
+    let allowed = allow(request.method(), request.uri(), request.headers(), &options, is_here);
     match allowed {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),

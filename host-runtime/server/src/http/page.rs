@@ -3,14 +3,10 @@
 //! It is plain HTML, CSS and JavaScript modules, served as they are in `host-runtime/server/page`. It asks
 //! nobody but this server, and its Content-Security-Policy makes the browser see to that.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::http::header::{self, HeaderName};
 use axum::response::IntoResponse;
 use axum::routing::get;
-
-use super::app::App;
 
 /// A file of the page.
 struct Part {
@@ -34,7 +30,7 @@ macro_rules! part {
     };
 }
 
-const PARTS: [Part; 16] = [
+const PARTS: [Part; 17] = [
     part!("/", "text/html; charset=utf-8", "index.html"),
     part!("/page/style.css", "text/css; charset=utf-8", "style.css"),
     part!("/page/icon.svg", "image/svg+xml", "icon.svg"),
@@ -48,6 +44,7 @@ const PARTS: [Part; 16] = [
     part!("figures.js"),
     part!("markdown.js"),
     part!("messages.js"),
+    part!("models.js"),
     part!("store.js"),
     part!("vendor/marked.esm.js"),
     part!("vendor/purify.es.mjs"),
@@ -58,7 +55,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Routes to all parts of the page.
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router {
     PARTS.iter().fold(Router::new(), |router, part| router.route(part.path, get(async || file(part))))
 }
 

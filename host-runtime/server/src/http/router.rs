@@ -13,28 +13,48 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use super::app::App;
 use super::error::ApiError;
-use super::table::{self, Dialect, ROUTES, Verb};
+use super::table::{self, Dialect, ROUTES, Route, Verb};
 use super::{auth, origin, page};
 use crate::connections;
+use crate::options::Options;
 
-/// All routes.
+/// All routes of a server with one model.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let cors = origin::cors(&app.options.cors);
-    let mut router = if app.options.page { page::routes() } else { Router::new() };
-    for route in &ROUTES {
-        router = route.paths().fold(router, |router, path| router.route(path, route.handler()));
-    }
-    router
-        .fallback(async |uri: Uri| ApiError::no_route(uri.path(), &table::instead_of(uri.path())))
+    let options = Arc::clone(&app.options);
+    around(routes(app), &options)
+}
+
+/// The routes of the table, which answer with this model.
+pub(crate) fn routes(app: Arc<App>) -> Router {
+    let add = |router, route: &Route| {
+        route.paths().fold(router, |router: Router<_>, path| router.route(path, route.handler()))
+    };
+    ROUTES
+        .iter()
+        .fold(Router::new(), add)
+        .fallback(async |uri: Uri| no_route(&uri))
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(auth::Gate { app: Arc::clone(&app), is_open }, auth::check))
-        .layer(from_fn_with_state(Arc::clone(&app), origin::check))
-        .layer(cors)
+        .with_state(app)
+}
+
+/// Nothing is where a request asks.
+pub(crate) fn no_route(uri: &Uri) -> ApiError {
+    ApiError::no_route(uri.path(), &table::instead_of(uri.path()))
+}
+
+/// Routes with the page for browsers, and with what goes on around every request.
+pub(crate) fn around(routes: Router, options: &Arc<Options>) -> Router {
+    let page = if options.page { page::routes() } else { Router::new() };
+    // The page's own paths come first.
+    page.method_not_allowed_fallback(wrong_method)
+        .fallback_service(routes)
+        .layer(from_fn_with_state(auth::Gate { options: Arc::clone(options), is_open }, auth::check))
+        .layer(from_fn_with_state(Arc::clone(options), origin::check))
+        .layer(origin::cors(&options.cors))
         .layer(CatchPanicLayer::custom(|_| ApiError::internal("this request").into_response()))
         .layer(from_fn(errors))
         .layer(from_fn(log))
         .layer(from_fn(connections::follow))
-        .with_state(app)
 }
 
 /// Whether everybody may have what is at `path`. The page has nothing secret in it: it asks its user for a

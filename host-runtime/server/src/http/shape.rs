@@ -105,12 +105,12 @@ impl Head {
 }
 
 /// Seconds since 1970.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// What made an answer.
-pub(super) const FINGERPRINT: &str = concat!("hexflash-", env!("CARGO_PKG_VERSION"));
+pub(crate) const FINGERPRINT: &str = concat!("hexflash-", env!("CARGO_PKG_VERSION"));
 
 /// OpenAI's reason of an end.
 pub(super) fn finish_reason(outcome: &Outcome) -> &'static str {

@@ -7,11 +7,11 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::app::App;
 use super::{
-    chat, completions, embeddings, infill, info, messages, native, ollama, responses, slots, tokens,
+    chat, completions, embeddings, infill, info, messages, native, ollama, rerank, responses, slots, tokens,
 };
 
 /// All routes but those of the page for browsers, in the order of the page for users.
-pub(super) static ROUTES: [Route; 27] = [
+pub(super) static ROUTES: [Route; 29] = [
     Route::get("/health", |get| on(get, info::health)).also("/v1/health").open(),
     Route::get("/v1/models", |get| on(get, info::models)).also("/models").open().of(Dialect::OpenAi).shown(),
     Route::get("/v1/models/{*name}", |get| on(get, info::model)).also("/models/{*name}").of(Dialect::OpenAi),
@@ -33,6 +33,8 @@ pub(super) static ROUTES: [Route; 27] = [
         .also("/embeddings")
         .of(Dialect::OpenAi)
         .shown(),
+    Route::post("/v1/rerank", |post| on(post, rerank::route)).also("/rerank").of(Dialect::OpenAi),
+    Route::post("/v1/reranking", |post| on(post, rerank::route)).also("/reranking").of(Dialect::OpenAi),
     Route::post("/completion", |post| on(post, native::route)).also("/completions"),
     Route::post("/infill", |post| on(post, infill::route)),
     Route::post("/api/chat", |post| on(post, ollama::chat)).of(Dialect::Ollama),
@@ -67,14 +69,14 @@ pub(super) enum Dialect {
 
 /// A method that routes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(crate) enum Verb {
     Get,
     Post,
 }
 
 impl Verb {
     /// Name of the method in HTTP.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
@@ -91,11 +93,11 @@ impl Verb {
 
 /// A route, as the table has it.
 #[derive(Clone, Copy)]
-pub(super) struct Route {
-    pub(super) verb: Verb,
+pub(crate) struct Route {
+    pub(crate) verb: Verb,
     /// Where it is. Its last part may be `{name}`, which stands for one part of a path, or `{*name}`, for all
     /// that are left.
-    pub(super) path: &'static str,
+    pub(crate) path: &'static str,
     /// Another path of it.
     pub(super) alias: Option<&'static str>,
     /// Whether everybody may ask it, without a key: whether the server is there and what it has, as with
@@ -152,7 +154,7 @@ impl Route {
 }
 
 /// The route at a path of a request.
-pub(super) fn at(path: &str) -> Option<&'static Route> {
+pub(crate) fn at(path: &str) -> Option<&'static Route> {
     ROUTES.iter().find(|route| route.paths().any(|pattern| fits(pattern, path)))
 }
 

@@ -17,7 +17,7 @@ use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::lossy::Lossy;
 use hexflash_e2e::{Draft, Model, inproc, settings};
 pub use hexflash_server::Options;
-use hexflash_server::{Card, RunError, Served, Server};
+use hexflash_server::{Card, Models, RunError, Served, Server};
 pub use serde_json::{Value, json};
 
 /// Tokens of each context: those that the model was trained for.
@@ -73,6 +73,13 @@ impl Default for Setup {
             losses: None,
         }
     }
+}
+
+/// The model as the tests serve it, with a name.
+pub fn load_named(setup: &Setup, name: &str) -> Result<Served, hexflash::Error> {
+    let mut served = load(setup)?;
+    name.clone_into(&mut served.card.alias);
+    Ok(served)
 }
 
 /// The model as the tests serve it.
@@ -151,11 +158,23 @@ impl TestServer {
         options: Options,
         load: impl FnOnce(&Cancel) -> Result<Served, hexflash::Error> + Send + 'static,
     ) -> Self {
+        Self::spawn(options, move |server, cancel| server.run(cancel, load))
+    }
+
+    /// A server with several models.
+    pub fn start_several(options: Options, models: Models<hexflash::Error>) -> Self {
+        Self::spawn(options, move |server, cancel| server.run_several(cancel, models))
+    }
+
+    fn spawn(
+        options: Options,
+        run: impl FnOnce(Server, &Cancel) -> Result<(), RunError<hexflash::Error>> + Send + 'static,
+    ) -> Self {
         let server = Server::bind(options).unwrap();
         let (address, cancel) = (server.address(), Cancel::default());
         let thread = std::thread::spawn({
             let cancel = cancel.clone();
-            move || server.run(&cancel, load)
+            move || run(server, &cancel)
         });
         Self { address, cancel, thread: Some(thread) }
     }
