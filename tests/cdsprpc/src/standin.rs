@@ -104,7 +104,7 @@ impl StandIn {
     /// configured later; or nothing where the emulator or the skel is not built.
     ///
     /// # Panics
-    /// As everything here; and where it is not built, but [expected](emulated::expected) to be.
+    /// As everything here; and where it is not built, but `HEXFLASH_EMULATED` says that it is.
     pub fn emulated(arch: &str) -> Option<Self> {
         Self::emulated_with(arch, &[])
     }

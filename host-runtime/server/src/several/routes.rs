@@ -50,7 +50,8 @@ pub(crate) fn router(stock: Arc<Stock>) -> Router {
 #[serde(default)]
 struct Asked {
     model: Option<String>,
-    /// Whether it may be loaded for the request, if it is not.
+    /// Whether it may be loaded for the request, if it is not. Who only reads, such as a monitor, loads nothing
+    /// without it.
     autoload: Option<bool>,
 }
 
@@ -94,7 +95,7 @@ async fn forward(State(stock): Shared, request: Request) -> Result<Response, Api
             }
         },
     };
-    stock.admit(model, asked.autoload.unwrap_or(stock.autoload)).await?;
+    stock.admit(model, asked.autoload.unwrap_or(stock.autoload && !is_read)).await?;
     let lease = stock.wish(model).await?;
     let routes = TowerToHyperService::new(lease.routes.clone());
     let Ok(response) = routes.call(Request::from_parts(parts, body)).await;
@@ -159,7 +160,7 @@ fn entry(listed: &Listed, view: &View) -> Value {
         Status::Failed => json!({ "value": Status::Unloaded.name(), "failed": true }),
         status => json!({ "value": status.name() }),
     };
-    merged(facts, json!({ "path": listed.path, "status": status }))
+    merged(facts, json!({ "status": status }))
 }
 
 /// Begins to load a model, and waits for no more than that it is its turn to be looked at.
