@@ -16,11 +16,17 @@ struct Check {
 }
 
 /// The checks: the quickest first.
-const CHECKS: [Check; 4] = [
+const CHECKS: [Check; 5] = [
     Check { name: "format", words: "fmt --all --check" },
     Check { name: "pages", words: "test --quiet --package xtask --test repository --test modules" },
     // Cargo looks again only at what has changed, and at what depends on it.
     Check { name: "lints", words: "clippy --quiet --workspace --all-targets -- -D warnings" },
+    // What each side checks of the other's messages: seconds, unlike other tests that start from outside.
+    Check {
+        name: "ABI",
+        words: "test --quiet --workspace --no-fail-fast --test messages --test operands --test rounds \
+                --test session --test shapes --test stream --test validate --test wire",
+    },
     Check { name: "unit tests", words: "test --quiet --workspace --lib --bins --no-fail-fast" },
 ];
 
@@ -40,7 +46,7 @@ pub fn run() -> Result<()> {
 fn passes(check: &Check, root: &Path, target: &Path) -> bool {
     let start = Instant::now();
     let mut cargo = process::cargo();
-    cargo.current_dir(root).args(check.words.split(' '));
+    cargo.current_dir(root).args(check.words.split_whitespace());
     cargo.env(process::VECTORS, "portable").env("CARGO_TARGET_DIR", target);
     eprintln!("==> {}: {}", check.name, process::typed(&cargo));
     let result = process::run(&mut cargo);

@@ -38,7 +38,7 @@ const CHECKS: &[fn() -> Command] = &[
     || htp_by("callbacks"),
     || htp_by("invoke"),
     || steps(&["emulated-host"]),
-    || steps(&["fuzz"]),
+    || steps(&["fuzz", "ggml-backend"]),
     || process::xtask(&["phone-proven"]),
     || process::xtask(&["phone-proven", "--model", "--arch", "v79"]),
     || steps(&["races", "conformance-v79"]),

@@ -250,7 +250,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Downloads],
         after: &[],
         place: Place::Workspace,
-        tier: Tier::Full("fetches llama.cpp's programs"),
+        tier: Tier::Daily("fetches llama.cpp's programs, and takes seven minutes"),
         found: "2: `18a247ed` copies within a buffer; others' results",
         command: || process::xtask(&["ggml-backend"]),
     },

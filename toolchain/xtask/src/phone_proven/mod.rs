@@ -53,7 +53,7 @@ pub struct Arguments {
     /// How the DSP's engines copy: descriptors in order, when they are waited for, or out of order
     #[arg(long, value_parser = ["late", "shuffle"], default_value = "late")]
     dma: String,
-    /// One version and one way to copy, the next each day: what `test --full` runs
+    /// One version, the next each day: what `test --full` runs
     #[arg(long, conflicts_with_all = ["library", "arch", "dma"])]
     today: bool,
 }
@@ -64,18 +64,13 @@ pub const NEEDS: &[Set] = &[Set::Base, Set::Hexagon, Set::Emulator, Set::Downloa
 /// The verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     NEEDS.iter().try_for_each(|set| setup::ensure(*set))?;
-    let day = daily::day() as usize;
     let archs: Vec<&str> = match (&arguments.arch, &arguments.library) {
         (Some(arch), _) => vec![arch],
         (None, Some(library)) => vec![arch_of(library)?],
-        (None, None) if arguments.today => vec![ARCHS[day % ARCHS.len()]],
+        (None, None) if arguments.today => vec![*daily::turn(&ARCHS)],
         (None, None) => ARCHS.to_vec(),
     };
-    // Each version goes both ways, one after the other.
-    let dma = match day / ARCHS.len() % 2 {
-        1 if arguments.today => "shuffle",
-        _ => &arguments.dma,
-    };
+    let dma = &*arguments.dma;
     let root = process::workspace_root()?;
     let harness = Harness::build(&root)?;
     let session = |arch| {
