@@ -19,7 +19,13 @@ export function address(path, waits = false) {
 
 /** Asks which models there are, and lets the user choose if there are several; `changed` is called when that is done. */
 export async function offer(select, changed) {
-  const { data } = await api.json("v1/models");
+  const { data } = await api.json("v1/models").catch((error) => {
+    // A server with one model has no list before that is loaded.
+    if (error.status === 503) {
+      return { data: [] };
+    }
+    throw error;
+  });
   // Only servers with several models tell where each is.
   const several = data.filter(({ status }) => status);
   select.hidden = several.length === 0;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hexflash::text::CHATML;
 
 use crate::browser::{Browser, ENTER, ESCAPE, TAB};
+use crate::several;
 use crate::support::{Drafter, Setup, TestServer, Value, json};
 
 /// Opens a conversation whose answers have so many tokens, always the best.
@@ -364,6 +365,45 @@ fn a_key_is_asked_for_and_a_loading_model_is_waited_for() {
     std::thread::sleep(Duration::from_millis(10));
     ask(&browser, "Hello again");
     browser.until("document.querySelector('.message .error').textContent.includes('cannot be reached')");
+}
+
+#[test]
+#[ignore = "needs Chromium: cargo xtask test --only page"]
+fn one_of_several_models_is_chosen() {
+    let (server, _) = several::start(1);
+    let browser = open(&server, 8);
+    let names = "[...document.querySelectorAll('#models option')].map((one) => one.value).join()";
+    assert_eq!(browser.text(names), "half,eight,four,gone");
+    let answers = |model: &str, messages: &Value| {
+        let body = json!({ "model": model, "messages": messages, "temperature": 0, "max_tokens": 8 });
+        let answer = server.post("/v1/chat/completions", &body).fine();
+        answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    };
+    // The first one, as none was loaded.
+    ask(&browser, "Hello");
+    let first = last_content(&browser);
+    assert_eq!(first, answers("half", &json!([said("user", "Hello")])));
+
+    let choose = |name: &str| {
+        let list = "document.querySelector('#models')";
+        browser.eval(&format!("(({list}.value = '{name}'), {list}.dispatchEvent(new Event('change')))"));
+    };
+    choose("four");
+    browser.until("document.querySelector('#model').textContent === 'four'");
+    browser.until("!document.querySelector('#send').disabled");
+    browser.keys("#prompt", &format!("Go on{ENTER}"));
+    browser.until("document.querySelectorAll('.message.assistant').length === 2");
+    browser.until("!document.querySelector('.running')");
+    let messages = json!([said("user", "Hello"), said("assistant", &first), said("user", "Go on")]);
+    assert_eq!(last_content(&browser), answers("four", &messages));
+    // A model that cannot be loaded is told of, and another one can be chosen. The choice outlives a reload.
+    choose("gone");
+    browser.until("document.querySelector('#model').textContent.includes('cannot be loaded')");
+    choose("eight");
+    browser.until("document.querySelector('#model').textContent === 'eight'");
+    browser.reload();
+    browser.until("document.querySelector('#model').textContent === 'eight'");
+    assert_eq!(browser.text("document.querySelector('#models').value"), "eight");
 }
 
 #[test]

@@ -17,7 +17,7 @@ const PROMPT: &str = "def push(self, item):";
 
 /// Record of what the models of a test have been through.
 #[derive(Default)]
-struct Journal {
+pub struct Journal {
     loads: AtomicUsize,
     /// Models that are loaded, and the most that ever were.
     loaded: Mutex<(usize, usize)>,
@@ -69,7 +69,7 @@ fn models(most: usize, journal: &Arc<Journal>) -> Models<hexflash::Error> {
     }
 }
 
-fn start(most: usize) -> (TestServer, Arc<Journal>) {
+pub fn start(most: usize) -> (TestServer, Arc<Journal>) {
     start_with(Setup::default().options, most)
 }
 
