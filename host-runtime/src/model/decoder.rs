@@ -388,6 +388,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.gguf");
         let mut file = GgufWriter::new();
+        file.kv("general.architecture", "empty");
         for (name, ne) in [(EMBEDDING, &[WIDTH.into(), 64][..]), (OUTPUT_NORM, &[WIDTH.into()])] {
             let bytes = vec![0; 4 * ne.iter().product::<u64>() as usize];
             file.tensor(name, GgmlType::F32, ne, bytes).unwrap();

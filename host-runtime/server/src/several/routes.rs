@@ -50,8 +50,8 @@ pub(crate) fn router(stock: Arc<Stock>) -> Router {
 #[serde(default)]
 struct Asked {
     model: Option<String>,
-    /// Whether it may be loaded for the request, if it is not. Who only reads, such as a monitor, loads nothing
-    /// without it.
+    /// Whether it may be loaded for the request, if it is not. Who only reads, such as a monitor, loads
+    /// nothing without it.
     autoload: Option<bool>,
 }
 

@@ -244,7 +244,7 @@ fn models_are_loaded_and_unloaded_on_wish() {
     wait_for(&server, "eight", "unloaded");
     assert_eq!(server.post("/models/load", &json!({ "model": "gone" })).status, 500);
     assert_eq!(server.post("/models/load", &json!({})).status, 400);
-    // Who reads does not load, unless it says so; a request may say that it does not want to wait for a model.
+    // Who reads does not load, unless it says so; a request may say that it does not want to wait.
     assert_eq!(server.get("/metrics?model=eight").status, 400);
     assert_eq!(server.get("/props?model=eight&autoload=true").json()["model_alias"], "eight");
     assert_eq!(server.post("/models/unload", &name).status, 200);
