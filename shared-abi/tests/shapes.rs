@@ -681,7 +681,7 @@ fn flash_attn_params() {
         refused(params::FlashAttn { softcap: x, ..FLASH }, 3);
         refused(params::FlashAttn { max_bias: x, ..FLASH }, 4);
     }
-    for visibility in [0, 4, u32::MAX] {
+    for visibility in [0, 5, u32::MAX] {
         refused(params::FlashAttn { visibility, ..FLASH }, 1);
     }
     refused(params::FlashAttn { softcap: -1.0, ..FLASH }, 3);

@@ -52,6 +52,9 @@ wire_enum! {
         Block = 2 "block",
         /// Keys at positions before its step: none of the step's own, whatever the cache has there.
         Past = 3 "past",
+        /// Keys of its sequence up to that one's last token in the step, as in [`Block`](Self::Block); a
+        /// window hides those behind the query, too.
+        Around = 4 "around",
     }
 }
 
@@ -62,12 +65,15 @@ params! {
         pub scale: f32,
         /// A [`Visibility`].
         pub visibility: u32,
-        /// Sliding window: keys `window` or more positions before the query are hidden; 0 for none.
+        /// Sliding window: keys `window` or more positions before the query are hidden, and those as far
+        /// behind it from one that sees [`Around`](Visibility::Around) itself; 0 for none.
         pub window: u32,
         /// Bound of `softcap * tanh(x / softcap)`; 0 for none.
         pub softcap: f32,
         /// ALiBi bias with a mask; 0 for none.
         pub max_bias: f32,
+        /// First position that queries see: those before it are hidden.
+        pub first: u32,
     }
 }
 

@@ -181,7 +181,7 @@ pub const ROPE: params::Rope = params::Rope {
 };
 
 pub const FLASH: params::FlashAttn =
-    params::FlashAttn { scale: 0.125, visibility: 1, window: 0, softcap: 0.0, max_bias: 0.0 };
+    params::FlashAttn { scale: 0.125, visibility: 1, window: 0, softcap: 0.0, max_bias: 0.0, first: 0 };
 
 pub const ATTEND: params::Attend = params::Attend { scale: 0.125, softcap: 0.0, max_bias: 0.0 };
 

@@ -311,6 +311,7 @@ impl OneOp {
                     window: 0,
                     softcap: 0.0,
                     max_bias: 0.0,
+                    first: 0,
                 };
                 p.operands(&[q, keys, values, k?, v?], y, &attention);
             }

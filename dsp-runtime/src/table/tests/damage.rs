@@ -248,7 +248,7 @@ impl Attention {
     fn run(&mut self, setup: Setup) -> Result<(), Fault> {
         let visibility = Visibility::Causal.wire();
         let (softcap, scale) = (self.softcap, 0.5);
-        let p = FlashAttn { scale, visibility, window: 0, softcap, max_bias: 0.0 };
+        let p = FlashAttn { scale, visibility, window: 0, softcap, max_bias: 0.0, first: 0 };
         let step = StepRegisters::step(self.past as u32, 2);
         self.batch.run(setup, Op::FlashAttnExt, &self.src, &[self.y], &p, step)
     }

@@ -239,8 +239,14 @@ fn check(trial: &Trial) {
     }
 }
 
-const ATTENTION: FlashAttn =
-    FlashAttn { scale: 0.3, visibility: Visibility::Causal.wire(), window: 0, softcap: 0.0, max_bias: 0.0 };
+const ATTENTION: FlashAttn = FlashAttn {
+    scale: 0.3,
+    visibility: Visibility::Causal.wire(),
+    window: 0,
+    softcap: 0.0,
+    max_bias: 0.0,
+    first: 0,
+};
 
 /// Attention with 4 query heads on 2 key heads, for `b` batches: q, caches, k, v.
 fn attention(d: u32, dv: u32, b: u32) -> Vec<Operand> {

@@ -521,10 +521,11 @@ impl Builder<'_> {
         let y = self.put(F32, cut([dv, h, t, b]), Use::Output)?;
         let p = params::FlashAttn {
             scale: 0.125,
-            visibility: self.random.pick(&[1, 2, 3]),
+            visibility: self.random.pick(&[1, 2, 3, 4]),
             window,
             softcap: self.random.pick(&[0.0, 30.0, 1e-40]),
             max_bias: self.random.pick(&[0.0, 8.0, 1e38]),
+            first: self.random.pick(&[0, 0, 1, u32::MAX]),
         };
         self.op(Op::FlashAttnExt, &[Some(q), Some(k_cache), Some(v_cache), k, v, mask, sinks], &[y], &p);
         Some(())

@@ -389,6 +389,7 @@ impl Mix for Attention {
             window: self.window,
             softcap: self.softcap,
             max_bias: 0.0,
+            first: 0,
         };
         let sinks = self.sinks.then(|| scope.label(SINKS));
         let y = g.attend(q, new, caches, sinks.as_deref(), attn);

@@ -18,6 +18,8 @@ pub enum Sight {
     Block,
     /// Positions before the span.
     Past,
+    /// Positions up to the span's last token, and to the end of the window that lies around the query.
+    Around,
     /// Positions that a mask shows at most, whatever the position of the query.
     Band(Band),
 }
@@ -54,15 +56,22 @@ impl Attention {
     #[inline(always)]
     pub fn query(&self, span: &Span, token: usize, head: usize) -> Query {
         let after = span.n_past + token + 1;
-        let from =
-            if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) };
+        // Without a window it is longer than any context.
+        let window = match self.params.window {
+            0 => usize::MAX,
+            window => window as usize,
+        };
+        let from = after.saturating_sub(window);
         let Range { start: from, end: to } = match self.sight {
             Sight::Causal => from..after,
             Sight::Block => from..span.end(),
             // A window may end before them.
             Sight::Past => from.min(span.n_past)..span.n_past,
+            Sight::Around => from..(after - 1).saturating_add(window).min(span.end()),
             Sight::Band(band) => band.of_query(token),
         };
+        // What is hidden may be all that a query would see.
+        let from = from.max(self.params.first as usize).min(to);
         Query { token: span.first + token, head, from, to }
     }
 
@@ -81,7 +90,7 @@ impl Attention {
     /// One past the last position that any query of a span may see.
     pub fn end(&self, span: &Span) -> usize {
         match self.sight {
-            Sight::Causal | Sight::Block => span.end(),
+            Sight::Causal | Sight::Block | Sight::Around => span.end(),
             Sight::Past => span.n_past,
             Sight::Band(band) => band.of_query(span.rows.saturating_sub(1)).end,
         }

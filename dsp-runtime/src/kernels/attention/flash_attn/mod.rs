@@ -11,13 +11,13 @@
 //! ```
 //!
 //! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t of a span stands at the span's n_past +
-//! t and sees the keys of its slot up to itself, or up to the span's last token (`Visibility::Block`), or
-//! those before the span (`Visibility::Past`), fewer with a window or where the mask is -inf. What a cache
-//! holds at other positions, NaN included, has no influence, but for the first key of a strip in a format
-//! that holds the others as parts of it, and for the axis of such a format. At a position that a query sees,
-//! a score that is infinite or NaN makes all of its row NaN. (In ggml NaN does, while infinity takes all the
-//! weight.) It is marked by an infinite maximum, because arithmetic that knows no NaN would go on with a
-//! number.
+//! t and sees the keys of its slot up to itself, or up to the span's last token (`Visibility::Block`, and
+//! `Visibility::Around`, whose windows lie on both sides), or those before the span (`Visibility::Past`),
+//! fewer with a window or where the mask is -inf. What a cache holds at other positions, NaN included, has no
+//! influence, but for the first key of a strip in a format that holds the others as parts of it, and for the
+//! axis of such a format. At a position that a query sees, a score that is infinite or NaN makes all of its
+//! row NaN. (In ggml NaN does, while infinity takes all the weight.) It is marked by an infinite maximum,
+//! because arithmetic that knows no NaN would go on with a number.
 //!
 //! Queries and weights are rounded to f16, because HVX float multiplies 64 numbers of F16 caches with such at
 //! once. The error is that of rounding keys and values to F16. Powers of two keep queries and weights in its

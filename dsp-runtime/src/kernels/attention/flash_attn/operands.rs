@@ -46,6 +46,7 @@ pub fn in_caches(
     let sight = match Visibility::parse(params.visibility) {
         Some(Visibility::Causal) => Sight::Causal,
         Some(Visibility::Past) => Sight::Past,
+        Some(Visibility::Around) => Sight::Around,
         // The shape rule refuses others.
         Some(Visibility::Block) | None => Sight::Block,
     };
@@ -92,7 +93,14 @@ pub fn in_rows(
         mask,
         sinks: run.optional(rows::SINKS),
         y: run.operand(rows::Y)?,
-        params: FlashAttn { scale, visibility: Visibility::Block.wire(), window: 0, softcap, max_bias },
+        params: FlashAttn {
+            scale,
+            visibility: Visibility::Block.wire(),
+            window: 0,
+            softcap,
+            max_bias,
+            first: 0,
+        },
         sight: Sight::Band(band),
     };
     // All rows are of one sequence as far as this op knows, whosoever they are.

@@ -30,6 +30,8 @@ struct Case {
     tokens: usize,
     visibility: Visibility,
     window: usize,
+    /// First position that queries see.
+    first: usize,
     softcap: f32,
     max_bias: f32,
     /// Heads of the mask; 0 for no mask.
@@ -57,6 +59,7 @@ const CASE: Case = Case {
     tokens: 5,
     visibility: Visibility::Causal,
     window: 0,
+    first: 0,
     softcap: 0.0,
     max_bias: 0.0,
     mask_heads: 0,
@@ -126,7 +129,8 @@ impl Case {
     fn ever_seen(&self, position: usize) -> bool {
         let windowed = self.window == 0 || position + self.window > self.n_past;
         let end = if self.visibility == Visibility::Past { self.n_past } else { self.end() };
-        position < end && windowed && !(self.mask_heads > 0 && buried(position))
+        let seen = (self.first..end).contains(&position);
+        seen && windowed && !(self.mask_heads > 0 && buried(position))
     }
 
     /// y {dv,h,T,b} of all tokens, fed in steps.
@@ -178,6 +182,7 @@ impl Case {
             window: self.window as u32,
             softcap: self.softcap,
             max_bias: self.max_bias,
+            first: self.first as u32,
         };
         let (mut out, mut done) = (vec![0.0; dv * heads * tokens * sequences], 0);
         for &count in steps {
@@ -268,6 +273,8 @@ impl Case {
                     Visibility::Causal => at + 1,
                     Visibility::Block => n,
                     Visibility::Past => self.n_past,
+                    Visibility::Around if self.window > 0 => n.min(at + self.window),
+                    Visibility::Around => n,
                 };
                 let row = |p: usize| (b * n + p) * kv_heads + h / self.group;
                 let score = |p: usize| {
@@ -281,7 +288,7 @@ impl Case {
                     }
                     (p, x)
                 };
-                let visible = (0..end).filter(|p| self.window == 0 || p + self.window > at);
+                let visible = (self.first..end).filter(|p| self.window == 0 || p + self.window > at);
                 let scores: Vec<_> = visible.map(score).filter(|s| s.1 != f64::NEG_INFINITY).collect();
                 let (weights, top) = weights(&scores);
                 let sink = if self.sinks { (f64::from(inputs.sinks[h]) - top).exp() } else { 0.0 };
@@ -363,9 +370,13 @@ fn hides_what_it_should() {
     for setup in setups() {
         for (n_past, tokens) in [(0, 1), (3, 2), (33, 5), (95, 16), (130, 40)] {
             let case = Case { n_past, tokens, ..CASE };
-            for visibility in [Visibility::Causal, Visibility::Block, Visibility::Past] {
+            for &visibility in Visibility::ALL {
                 for window in [0, 1, 5, 32, 70] {
                     Case { window, visibility, ..case }.check(setup);
+                }
+                for first in [1, 34, 300] {
+                    Case { visibility, first, window: 40, ..case }.check(setup);
+                    Case { visibility, first, ..case }.check(setup);
                 }
                 Case { visibility, append: false, ..case }.check(setup);
                 Case { visibility, mask_heads: 1, ..case }.check(setup);
@@ -431,7 +442,7 @@ fn grouping_does_not_matter() {
 fn splits_give_the_same_bits_to_whoever_does_them() {
     for (kv_heads, group) in [(1, 4), (2, 1)] {
         for (n_past, window) in [(254, 0), (255, 0), (300, 0), (700, 0), (700, 300), (510, 2)] {
-            for visibility in [Visibility::Causal, Visibility::Block, Visibility::Past] {
+            for &visibility in Visibility::ALL {
                 let case = Case { kv_heads, group, n_past, window, visibility, tokens: 3, ..CASE };
                 let case = Case { sinks: n_past == 300, ..case };
                 let at_once = everywhere(|setup| case.run(setup, &[3]));
@@ -454,6 +465,7 @@ fn rings_give_the_bits_of_whole_caches() {
             (33, Visibility::Causal),
             (64, Visibility::Block),
             (20, Visibility::Past),
+            (40, Visibility::Around),
         ] {
             for (d, sequences, mask_heads) in [(64, 1, 0), (33, 2, 1)] {
                 let whole = Case { n_past, window, visibility, d, dv: d, sequences, mask_heads, ..CASE };
@@ -462,7 +474,7 @@ fn rings_give_the_bits_of_whole_caches() {
                 // steps cannot be other ones.
                 let steps: &[&[usize]] = match visibility {
                     Visibility::Causal => &[&[16], &[1; 16], &[5, 3, 8]],
-                    Visibility::Block | Visibility::Past => &[&[16]],
+                    Visibility::Block | Visibility::Past | Visibility::Around => &[&[16]],
                 };
                 for setup in setups() {
                     for steps in steps {
@@ -502,7 +514,8 @@ fn tokens_may_share_a_mask_row() {
         let y = batch.f32([32, 1, t, 1], &vec![0.0; 32 * t as usize]);
         let [q, y] = [q, y].map(|of| batch.view(of, |desc| desc.token_axis = 2));
         let causal = Visibility::Causal.wire();
-        let params = FlashAttn { scale: 0.2, visibility: causal, window: 0, softcap: 0.0, max_bias: 0.0 };
+        let params =
+            FlashAttn { scale: 0.2, visibility: causal, window: 0, softcap: 0.0, max_bias: 0.0, first: 0 };
         let src = [q, k_cache, v_cache, TensorIndex::NONE, TensorIndex::NONE, mask];
         batch.run(setup, Op::FlashAttnExt, &src, &[y], &params, StepRegisters::step(20, t)).unwrap();
         batch.floats(y)
@@ -552,7 +565,8 @@ impl Case {
             batch.write(cache, halves.as_bytes());
         }
         let causal = Visibility::Causal.wire();
-        let params = FlashAttn { scale: 0.2, visibility: causal, window: 0, softcap: 0.0, max_bias: 0.0 };
+        let params =
+            FlashAttn { scale: 0.2, visibility: causal, window: 0, softcap: 0.0, max_bias: 0.0, first: 0 };
         let step = StepRegisters::step(n_past as u32, tokens as u32);
         let mut src = vec![q, k_cache, v_cache];
         if split {

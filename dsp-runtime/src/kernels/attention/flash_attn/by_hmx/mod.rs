@@ -136,7 +136,9 @@ impl ByUnit<'_> {
 
     /// Whether a span has enough rows, each of which sees something.
     fn suits(&self, span: &Span) -> bool {
-        span.rows * self.group() >= LEAST_ROWS && !matches!(self.attention.sight, Sight::Past)
+        let Attention { sight, params, .. } = self.attention;
+        let sees = !matches!(sight, Sight::Past) && span.n_past >= params.first as usize;
+        span.rows * self.group() >= LEAST_ROWS && sees
     }
 
     /// Attention without the unit, in the same VTCM.

@@ -64,7 +64,7 @@ fn the_past_is_seen_without_the_unit() {
 #[test]
 fn windows_caps_sinks_and_blocks() {
     for n_past in [0, 90, 300] {
-        for visibility in [Visibility::Causal, Visibility::Block] {
+        for visibility in [Visibility::Causal, Visibility::Block, Visibility::Around] {
             for window in [0, 1, 31, 64, 270] {
                 Case { n_past, window, visibility, ..FAST }.check_by_unit();
             }
@@ -73,6 +73,7 @@ fn windows_caps_sinks_and_blocks() {
             Case { n_past, window: 70, sinks: true, ring, ..FAST }.check_by_unit();
         }
         Case { n_past, softcap: 2.0, window: 50, ..FAST }.check_by_unit();
+        Case { n_past, first: n_past, ..FAST }.check_by_unit();
         Case { n_past, softcap: 5.0, sinks: true, kv_heads: 1, group: 3, ..FAST }.check_by_unit();
     }
 }
@@ -200,6 +201,7 @@ impl Step {
             window: 0,
             softcap: 0.0,
             max_bias: 0.0,
+            first: 0,
         };
         let step = StepRegisters::step(40, 40);
         let setup = large(setups()[0]);

@@ -174,6 +174,7 @@ impl Case {
             window: self.window as u32,
             softcap: 0.0,
             max_bias: 0.0,
+            first: 0,
         };
         for &n in steps {
             let step = append(&mut batch, at, n);
@@ -290,6 +291,8 @@ impl Case {
                 Visibility::Causal => at + 1,
                 Visibility::Block => self.past + self.tokens,
                 Visibility::Past => self.past,
+                Visibility::Around if self.window > 0 => (at + self.window).min(self.past + self.tokens),
+                Visibility::Around => self.past + self.tokens,
             };
             let first = if self.window == 0 { 0 } else { (at + 1).saturating_sub(self.window) };
             let cached = |keys, p| self.cached(of, keys, h / self.group, p);
@@ -380,7 +383,7 @@ fn attention_is_that_of_what_the_caches_hold() {
             }
             for (kv_heads, group, window) in [(1, 1, 0), (3, 5, 20), (1, 40, 40)] {
                 let case = Case { formats: (keys, values), kv_heads, group, window, ..CASE };
-                for visibility in [Visibility::Causal, Visibility::Block, Visibility::Past] {
+                for &visibility in Visibility::ALL {
                     Case { visibility, ..case }.check(setup);
                 }
             }
@@ -558,6 +561,7 @@ fn a_new_text_has_an_axis_of_its_own() {
         window: 0,
         softcap: 0.0,
         max_bias: 0.0,
+        first: 0,
     };
     let append = |batch: &mut Batch, dst: &[TensorIndex; 2], past, n| {
         let step = StepRegisters::step(past, n);

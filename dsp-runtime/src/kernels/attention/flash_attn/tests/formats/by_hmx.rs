@@ -39,7 +39,9 @@ fn codes_match_the_definition() {
     }
     for window in [1, 31, 64, 270] {
         Case { past: 300, window, ..FAST }.check_by_unit();
-        Case { past: 90, window, visibility: Visibility::Block, ..FAST }.check_by_unit();
+        for visibility in [Visibility::Block, Visibility::Around] {
+            Case { past: 90, window, visibility, ..FAST }.check_by_unit();
+        }
     }
 }
 
