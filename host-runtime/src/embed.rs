@@ -24,7 +24,6 @@ use crate::gguf::Gguf;
 use crate::model::{self, ModelError};
 use crate::text::{TextError, TextModel};
 use crate::weights::ImageOptions;
-use crate::weights::tiles::to_f32;
 
 /// Vector of a text, as it follows from those of its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +38,25 @@ pub enum Pooling {
 
 impl Pooling {
     /// Pooling that a model's file names; [`Pooling::Last`] where it names none, as for models that write
-    /// text.
+    /// text, and [`Pooling::Mean`] for those that do not.
     ///
     /// # Errors
-    /// [`ModelError::Kind`]: the model makes scores (`rank`), or its tokens see later ones.
+    /// The model is not one that hexflash runs. [`ModelError::Kind`]: it makes scores (`rank`), or its tokens
+    /// see later ones, unless it is of an architecture of such models.
     pub fn of(gguf: &Gguf) -> Result<Self, ModelError> {
         let arch = gguf.meta().require_str("general.architecture")?;
         let refused = |key: &str, found: String, kind: &'static str| {
             Err(ModelError::Kind { path: gguf.path().to_owned(), key: key.to_owned(), found, kind })
         };
         let causal = format!("{arch}.attention.causal");
-        if !gguf.meta().bool_or(&causal, true)? {
+        let is_causal = model::read(gguf)?.is_causal();
+        if is_causal && !gguf.meta().bool_or(&causal, true)? {
             return refused(&causal, "false".to_owned(), "models whose tokens see later ones");
         }
         let key = format!("{arch}.pooling_type");
         // The numbers of llama.cpp's enumeration.
         match gguf.meta().u32_opt(&key)? {
+            None | Some(0) if !is_causal => Ok(Self::Mean),
             None | Some(0 | 3) => Ok(Self::Last),
             Some(1) => Ok(Self::Mean),
             Some(2) => Ok(Self::Cls),
@@ -117,9 +119,7 @@ pub struct Embedder {
     text: TextModel,
     engine: Engine,
     pooling: Pooling,
-    /// Weights of the norm behind the last layer, `{n_embd}`.
-    norm: Vec<f32>,
-    /// Vectors of a step's tokens: their memory is used again.
+    /// Vector of a token: its memory is used again.
     row: Vec<f32>,
 }
 
@@ -156,8 +156,8 @@ impl Embedder {
 
     /// The same, whatever the model's file says of poolings.
     pub(crate) fn options_for(gguf: &Gguf, options: &EngineOptions) -> Result<EngineOptions, Error> {
-        let last = model::read(gguf)?.layers.len() as u32;
-        Ok(EngineOptions { probes: vec![last], probe_steps: false, speculate: false, ..options.clone() })
+        model::read(gguf)?;
+        Ok(EngineOptions { vectors: true, speculate: false, ..options.clone() })
     }
 
     /// Loads a model onto a device, with [settings](Self::engine_options) for it.
@@ -184,12 +184,8 @@ impl Embedder {
     ) -> Result<Self, Error> {
         let text = TextModel::read(gguf)?;
         let engine = Engine::load(gguf, device, options, image)?;
-        let weight = gguf.require_tensor(engine.config().output_norm)?;
-        let mut norm = vec![[0; 4]; weight.elements() as usize];
-        // The plan of the weights, which are loaded, has refused other types and shapes.
-        to_f32(weight.ggml_type, &gguf.data(weight)?, &mut norm);
-        let row = vec![0.0; norm.len()];
-        Ok(Self { text, engine, pooling, norm: norm.into_iter().map(f32::from_le_bytes).collect(), row })
+        let row = vec![0.0; engine.config().n_embd as usize];
+        Ok(Self { text, engine, pooling, row })
     }
 
     /// Takes another pooling than the model's file names.
@@ -200,7 +196,7 @@ impl Embedder {
 
     /// Values of a vector: the width of the model.
     pub fn width(&self) -> usize {
-        self.norm.len()
+        self.row.len()
     }
 
     /// Tokenizer of the model.
@@ -273,7 +269,6 @@ impl Embedder {
             self.recover(&mut retries, loss, 0)?;
             self.engine.first().admit(tokens)?;
         }
-        let eps = f64::from(self.engine.config().rms_eps);
         let mut done = 0;
         while done < tokens.len() {
             let n = match self.engine.prefill_piece(&tokens[done..]) {
@@ -284,11 +279,10 @@ impl Embedder {
                 }
             };
             for i in (0..n).filter(|i| wanted.contains(&(done + i))) {
-                self.engine.read_probe(i, &mut self.row);
-                let squares: f64 = self.row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-                let scale = 1.0 / (squares / self.row.len() as f64 + eps).sqrt();
-                for (x, &weight) in self.row.iter_mut().zip(&self.norm) {
-                    *x = (f64::from(*x) * scale * f64::from(weight)) as f32;
+                self.engine.read_vector(i, &mut self.row);
+                if !self.row.iter().all(|value| value.is_finite()) {
+                    let place = format!("the vector of token {}", done + i);
+                    return Err(EngineError::NotFinite { place }.into());
                 }
                 take(&self.row);
             }

@@ -231,6 +231,7 @@ impl EngineError {
             | Self::Token { .. }
             | Self::Without { .. }
             | Self::NoTokens
+            | Self::WritesNoText { .. }
             | Self::NoSequence { .. }
             | Self::Copy(_)
             | Self::RollBack { .. }

@@ -1,6 +1,7 @@
 //! A model as every architecture describes it: an embedding, layers made of blocks, and an LM head.
 
 use hexflash_abi::Op;
+use hexflash_abi::op::params::Visibility;
 use hexflash_abi::program::TensorFlags;
 
 use super::block::{FeedForward, Layer, Mix, Mixer, Moe, PerLayer, Queries};
@@ -20,6 +21,10 @@ use crate::weights::Form;
 
 /// The norm before the LM head, as most architectures call it.
 const OUTPUT_NORM: &str = "output_norm.weight";
+
+/// The matrices behind the last norm of models that give vectors of another space than that of their stream:
+/// `{n_embd, width}` and `{width, n_embd}`.
+pub(super) const DENSE: [&str; 2] = ["dense_2.weight", "dense_3.weight"];
 
 /// A model: its hyper-parameters, and with them its weights, what it keeps, and its graph.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +49,8 @@ pub struct Decoder {
     pub per_layer: Option<PerLayer>,
     /// Layers of multi-token prediction behind the trunk, which have no part in the text.
     pub n_mtp: u32,
+    /// Width between the two matrices through which vectors of texts go, in models that have these.
+    pub dense: Option<u32>,
     /// Whether the LM head is the embedding.
     pub tied: bool,
 }
@@ -68,6 +75,8 @@ pub(super) struct Common {
     pub output_norm: &'static str,
     /// What each layer gets of a token besides the stream: nothing, unless the architecture sets it.
     pub per_layer: Option<PerLayer>,
+    /// Width between the two matrices through which vectors of texts go: none, unless the architecture sets it.
+    pub dense: Option<u32>,
     /// Whether no model of the architecture has the embedding for its LM head: then a file without a head is
     /// not whole.
     pub never_tied: bool,
@@ -96,6 +105,7 @@ impl Common {
             scales: Scales::NONE,
             output_norm: OUTPUT_NORM,
             per_layer: None,
+            dense: None,
             never_tied: false,
         })
     }
@@ -128,7 +138,8 @@ impl Decoder {
             rows,
             limit: LIMIT,
         })?;
-        let Common { n_embd, n_mtp, n_ctx_train, rms_eps, scales, output_norm, per_layer, .. } = common;
+        let Common { n_embd, n_mtp, n_ctx_train, rms_eps, scales, output_norm, per_layer, dense, .. } =
+            common;
         let tied = gguf.tensor(HEAD).is_none() && !common.never_tied;
         let arch = arch.to_owned();
         Ok(Self {
@@ -142,7 +153,16 @@ impl Decoder {
             layers,
             per_layer,
             n_mtp,
+            dense,
             tied,
+        })
+    }
+
+    /// Whether no token sees a later one, so that the model can write text.
+    pub fn is_causal(&self) -> bool {
+        self.layers.iter().all(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => attention.visibility == Visibility::Causal,
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => true,
         })
     }
 
@@ -216,6 +236,10 @@ impl Decoder {
             plan.add(all, HEAD, &[self.n_embd, self.n_vocab], Form::Tiled)?;
         }
         plan.add(all, self.output_norm, &[self.n_embd], Form::Plain)?;
+        if let Some(width) = self.dense {
+            plan.add(all, DENSE[0], &[self.n_embd, width], Form::Tiled)?;
+            plan.add(all, DENSE[1], &[width, self.n_embd], Form::Tiled)?;
+        }
         if let Some(per_layer) = &self.per_layer {
             per_layer.weights(&mut plan, all, self.n_vocab)?;
         }
@@ -328,6 +352,19 @@ impl Decoder {
         }
     }
 
+    /// Final norm of each row of x{n_embd,t}, and the matrices behind it, if there are any, into
+    /// vectors{n_embd,t}. These have no bias, so that the mean of rows behind them is what they make of the
+    /// mean of rows before.
+    pub(super) fn vectors(&self, g: &mut Graph<'_>, x: Tensor, vectors: Tensor) {
+        if self.dense.is_none() {
+            g.rms_norm_into(x, self.output_norm, self.rms_eps, vectors);
+            return;
+        }
+        let x = g.rms_norm(x, self.output_norm, self.rms_eps);
+        let x = g.linear(x, DENSE[0]);
+        g.linear_into(x, DENSE[1], vectors);
+    }
+
     /// Final norm, LM head and the best token of each row of x{n_embd,n}, into logits{n_vocab,n} and best{n}.
     pub(super) fn logits(&self, g: &mut Graph<'_>, x: Tensor, logits: Tensor, best: Tensor) {
         let x = g.rms_norm(x, self.output_norm, self.rms_eps);
@@ -366,6 +403,7 @@ mod tests {
             scales: Scales { embedding, ..Scales::NONE },
             output_norm: OUTPUT_NORM,
             per_layer: None,
+            dense: None,
             never_tied: false,
         };
         let model = Decoder::new(gguf, "empty", common, Vec::new()).unwrap();

@@ -139,6 +139,24 @@ impl<'a> Recipes<'a> {
         g.finish()
     }
 
+    /// A step on up to `t` tokens from the host, with the vector of each for it, in place of the first probe.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn vectors(&self, t: u32, numerics: Numerics) -> Result<Recorded, RecordError> {
+        let (io, target) = (self.cx.io, self.target);
+        let mut g = Graph::new(self.cx, t, Tapes::Unused, numerics);
+        let tokens = g.io("tokens", io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
+        g.rec.tokens_on(tokens, 0);
+        let x = target.trunk(&mut g, tokens, &Taps { draft: None, host: &[] });
+        g.part(Part::LmHead);
+        let vectors = [target.n_embd, t, 1, 1];
+        let vectors = g.io("vectors", io.probes, DType::F32, vectors, TensorFlags::HOST_READS);
+        g.rec.tokens_on(vectors, 1);
+        target.vectors(&mut g, x, vectors);
+        g.finish()
+    }
+
     /// Copies the recurrent states of a sequence: to a snapshot, or back from one.
     ///
     /// # Errors

@@ -28,6 +28,15 @@ pub enum EngineError {
     /// Loading was interrupted, by [`ImageOptions::cancel`](crate::weights::ImageOptions::cancel).
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
+    /// A model whose tokens see later ones, where text is to be written.
+    #[error(
+        "models of architecture {arch} write no text, because their tokens see later ones; they give vectors, \
+         with hexflash embed and hexflash serve --embeddings"
+    )]
+    WritesNoText {
+        /// `general.architecture`.
+        arch: String,
+    },
     /// A setting is out of range.
     #[error("{}{} must be {allowed}, not {found}", setting.words(), setting.in_parentheses())]
     Setting {

@@ -50,7 +50,8 @@ impl Layouts {
             model::keep_draft(draft, target, &mut kept)?;
         }
         let widths = Widths::new(options.batch, options.sequences);
-        let io = IoLayout::new(target.n_embd, target.n_vocab, widths, options.probes.len());
+        let probes = options.probes.len().max(usize::from(options.vectors));
+        let io = IoLayout::new(target.n_embd, target.n_vocab, widths, probes);
         Ok(Self { kept: kept.finish(), io, split })
     }
 

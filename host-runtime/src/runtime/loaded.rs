@@ -172,6 +172,9 @@ impl Runtime {
             warnings.push(NO_TRUST.to_owned());
         }
         let plan = Plan::new(holds, target, draft, &options, device.info().sessions)?;
+        if !plan.target.is_causal() && !options.vectors {
+            return Err(EngineError::WritesNoText { arch: plan.target.arch });
+        }
         let mut names: HashMap<BufferId, BufferId> = HashMap::new();
         let mut weights = Vec::new();
         for (gguf, planned) in [Some(target), draft].into_iter().flatten().zip(&plan.images) {

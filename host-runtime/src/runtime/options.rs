@@ -41,6 +41,11 @@ pub struct EngineOptions {
     pub numerics: Numerics,
     /// Whether to make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,
+    /// Whether steps give the vector of each token in place of logits, for [`embed`](crate::embed) and
+    /// [`rerank`](crate::rerank). Then there are steps of prompts alone. Models whose tokens see later ones
+    /// are refused without it, and take a text in one step, whatever [`batch`](Self::batch) says.
+    #[doc(hidden)]
+    pub vectors: bool,
 }
 
 impl Default for EngineOptions {
@@ -56,6 +61,7 @@ impl Default for EngineOptions {
             probes: Vec::new(),
             probe_steps: false,
             speculate: false,
+            vectors: false,
         }
     }
 }
@@ -92,14 +98,21 @@ pub(crate) fn settle(
     let longest = target.longest_context(caches, n_slots);
     let longest = longest.min(draft.map_or(u32::MAX, |draft| draft.longest_context(caches, n_slots)));
     let block = draft.map_or(1, |draft| draft.block());
+    let causal = target.is_causal();
     let allowed = if n_ctx > trained {
         format!("1 to {trained}, which the model was trained for")
     } else if n_ctx > longest {
         format!("1 to {longest}, as far as programs can address its caches")
+    } else if !causal && n_ctx > MAX_TOKENS {
+        format!("1 to {MAX_TOKENS}, because this model takes a text in one step")
     } else if n_ctx < block {
         format!("at least {block}, a block of the draft")
     } else {
-        let options = EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
+        let batch = batch(options.batch, n_ctx)?;
+        let options = match causal {
+            true => EngineOptions { batch, ..options.clone() },
+            false => EngineOptions { batch: n_ctx, whole_windows: true, vectors: true, ..options.clone() },
+        };
         return Ok((n_ctx, options));
     };
     Err(EngineError::Setting { setting: Setting::Context, allowed, found: n_ctx.into() })

@@ -48,6 +48,10 @@ impl RecordedPrograms {
         recipes: &Recipes<'_>,
         options: &EngineOptions,
     ) -> Result<Vec<(ProgramKind, Recorded)>, RecordError> {
+        if options.vectors {
+            let vectors = recipes.vectors(options.batch, options.numerics)?;
+            return Ok(vec![(ProgramKind::Prefill, vectors)]);
+        }
         let of_steps = if options.probe_steps { &options.probes[..] } else { &[] };
         let all = |max_tokens, tapes, features| StepShape {
             max_tokens,

@@ -253,9 +253,9 @@ impl Engine {
         }
     }
 
-    /// Reads what the first [probe](EngineOptions::probes) has of row `row` of the last prefill step, into
-    /// `n_embd` values.
-    pub(crate) fn read_probe(&mut self, row: usize, values: &mut [f32]) {
+    /// Reads the vector of row `row` of the last step, into `n_embd` values, where steps give
+    /// [vectors](EngineOptions::vectors).
+    pub(crate) fn read_vector(&mut self, row: usize, values: &mut [f32]) {
         let rows = self.batch() as usize;
         self.runtime.read_tap(0, rows, row, values);
     }

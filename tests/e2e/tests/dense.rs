@@ -6,7 +6,8 @@ use std::path::Path;
 
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{DeviceOptions, SplitDevice};
-use hexflash::engine::{Engine, EngineOptions, SequenceId, StepRows};
+use hexflash::embed::Embedder;
+use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId, StepRows};
 use hexflash::generate::{Generated, Limits};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
@@ -456,6 +457,47 @@ fn sessions_do_not_matter() {
         two.decode(token).unwrap();
         assert_eq!(two.logits(0), one.logits(0), "{}, {head:?}", kind.arch);
     }
+}
+
+/// Such a model takes a text in one step, whatever the batch, and forgets it with the next.
+#[test]
+fn a_model_whose_tokens_see_later_ones_gives_vectors_and_writes_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = target(dir.path(), Kind { arch: "gemma-embedding", ..GEMMA3 }, Head::Tied);
+    let options = EngineOptions { n_ctx: Some(96), batch: 16, ..EngineOptions::default() };
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let threads = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+    let embedder = |gguf: &Gguf, sessions| {
+        let options = Embedder::engine_options(gguf, &options).unwrap();
+        let device = SplitDevice::<Inproc>::open(&threads, sessions).unwrap();
+        Embedder::load(gguf, Box::new(device), &options, &image).unwrap()
+    };
+    let [.., text] = prompts();
+    let mut alone = embedder(&gguf, 1);
+    let vectors = alone.embed_each(&text).unwrap();
+    assert_eq!((vectors.len(), vectors[0].len()), (text.len(), WIDTH as usize));
+    let mean = alone.embed_tokens(&text).unwrap();
+    let of_column = |i: usize| vectors.iter().map(|row| f64::from(row[i])).sum::<f64>() / text.len() as f64;
+    assert!(mean.iter().enumerate().all(|(i, &value)| (f64::from(value) - of_column(i)).abs() < 1e-6));
+    alone.embed_tokens(&prompts()[1]).unwrap();
+    assert_eq!(alone.embed_each(&text).unwrap(), vectors, "after another text");
+    assert_eq!(embedder(&gguf, 2).embed_each(&text).unwrap(), vectors, "in two sessions");
+
+    let other = [&text[..text.len() - 1], &[7]].concat();
+    assert_ne!(alone.embed_each(&other).unwrap()[0], vectors[0], "the first token sees the last one");
+    let causal = target(dir.path(), GEMMA3, Head::Tied);
+    let mut causal = embedder(&causal, 1);
+    let [first, second] = [&text, &other].map(|text| causal.embed_each(text).unwrap());
+    assert_eq!(first[..text.len() - 1], second[..text.len() - 1]);
+
+    let long = vec![7; 97];
+    let error = alone.embed_tokens(&long).unwrap_err().to_string();
+    assert!(error.contains("97 tokens do not fit the context of 96"), "{error}");
+    let error = Engine::load(&gguf, Box::new(inproc(settings())), &options, &image).err().unwrap();
+    assert!(
+        matches!(error, EngineError::WritesNoText { .. }) && !error.to_string().contains('\n'),
+        "{error}"
+    );
 }
 
 #[test]

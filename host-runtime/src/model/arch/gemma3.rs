@@ -17,9 +17,7 @@ const LAYERS_27B: u32 = 62;
 pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
     common.scales.logit_cap = keys.cap("final_logit_softcapping", 0.0)?;
     let attention = attention(keys, common, LAYERS_27B)?;
-    // Positions within a window are not stretched.
-    let near = |rope| Rope { freq_scale: 1.0, ..rope }.in_windows(keys, 10_000.0);
-    let near = attention.rope.clone().map(near).transpose()?;
+    let near = near(keys, &attention)?;
     let window = keys.meta().u32_or(&keys.key("attention.sliding_window"), 0)?;
     with(keys, common, &attention, near.as_ref(), windows(keys, common.n_layer, window, PERIOD)?)
 }
@@ -32,6 +30,12 @@ pub(super) fn attention(keys: &Keys<'_>, common: &Common, layers_27b: u32) -> Re
     let wide = common.n_layer == layers_27b;
     let width = if wide { common.n_embd / attention.n_head } else { attention.key_dim };
     Ok(Attention { scale: 1.0 / (width as f32).sqrt(), ..attention })
+}
+
+/// Reads the rotary embedding of layers that see a window: positions within it are not stretched.
+pub(super) fn near(keys: &Keys<'_>, attention: &Attention) -> Result<Option<Rope>, ModelError> {
+    let near = |rope| Rope { freq_scale: 1.0, ..rope }.in_windows(keys, 10_000.0);
+    attention.rope.clone().map(near).transpose()
 }
 
 /// Reads and checks the layers, with this attention. Those that have a window have the rotary embedding

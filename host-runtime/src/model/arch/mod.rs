@@ -3,6 +3,7 @@
 mod gemma2;
 mod gemma3;
 pub(super) mod gemma4;
+mod gemma_embedding;
 mod gpt_oss;
 mod granite;
 mod lfm2;
@@ -51,6 +52,7 @@ const ARCHITECTURES: &[(&str, Layers)] = &[
     ("mistral3", mistral3::layers),
     ("qwen3vl", qwen3vl::layers),
     ("spark2_5", spark2_5::layers),
+    ("gemma-embedding", gemma_embedding::layers),
 ];
 
 /// Reads and checks a model; `None` if its architecture is not in the table.

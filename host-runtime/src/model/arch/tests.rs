@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use hexflash_abi::op::params::{Gating, RopeMode};
+use hexflash_abi::op::params::{Gating, RopeMode, Visibility};
 
 use super::*;
 use crate::gguf::writer::GgufWriter;
@@ -31,7 +31,11 @@ fn file<'a>(arch: &str) -> GgufWriter<'a> {
         ("shortconv.l_cache", 3),
         (
             "attention.sliding_window",
-            if ["gpt-oss", "gemma4", "gemma2", "spark2_5"].contains(&arch) { 16 } else { 0 },
+            if ["gpt-oss", "gemma4", "gemma2", "spark2_5", "gemma-embedding"].contains(&arch) {
+                16
+            } else {
+                0
+            },
         ),
         ("embedding_length_per_layer_input", 8),
     ] {
@@ -106,9 +110,21 @@ fn attentions(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Vec<(Option<[
 }
 
 /// Architectures in which llama.cpp turns whole heads only.
-const WHOLE_HEADS: [&str; 13] = [
-    "qwen3", "llama", "qwen2", "smollm3", "gemma3", "lfm2", "qwen3moe", "lfm2moe", "gpt-oss", "granite",
-    "gemma2", "mistral3", "qwen3vl",
+const WHOLE_HEADS: [&str; 14] = [
+    "qwen3",
+    "llama",
+    "qwen2",
+    "smollm3",
+    "gemma3",
+    "lfm2",
+    "qwen3moe",
+    "lfm2moe",
+    "gpt-oss",
+    "granite",
+    "gemma2",
+    "mistral3",
+    "qwen3vl",
+    "gemma-embedding",
 ];
 
 #[test]
@@ -232,6 +248,25 @@ fn layers_of_gemma3_see_windows_as_the_file_says() {
     assert!(short.contains("is 1 flags, expected 2"), "{short}");
     error("gemma3", "rope.freq_base_swa", 0f32);
     assert!(error("gemma3", "final_logit_softcapping", -30f32).contains("expected at least 0"));
+}
+
+#[test]
+fn windows_of_gemma_embedding_lie_around_their_tokens() {
+    let arch = "gemma-embedding";
+    let found = attention_of(arch, |file| {
+        file.kv("gemma-embedding.block_count", 7u32).kv("gemma-embedding.rope.freq_base", 1e6f32);
+    });
+    // Half of 16 tokens before and behind, and the token itself.
+    let (near, far) = ((9, 1e4), (0, 1e6));
+    let seen: Vec<_> = found.iter().map(|a| (a.window, a.rope.as_ref().unwrap().freq_base)).collect();
+    assert_eq!(seen, [near, near, near, near, near, far, near]);
+    assert!(found.iter().all(|a| a.visibility == Visibility::Around && a.scale == 1.0 / 32f32.sqrt()));
+    error(arch, "attention.sliding_window", 0u32);
+    let dense = layers(arch, |file| {
+        file.tensor("dense_3.weight", GgmlType::F32, &[1], vec![0; 4]).unwrap();
+    });
+    let missing = dense.expect_err("a width");
+    assert!(missing.contains("gemma-embedding.dense_2_feat_out") && !missing.contains('\n'), "{missing}");
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub enum Architecture {
     /// Layers with and without windows differ in heads and in what is turned; a gate per head
     #[value(name = "spark2_5")]
     Spark25,
+    /// As gemma3, but tokens see later ones too, and matrices behind the last norm: vectors, and no logits
+    GemmaEmbedding,
 }
 
 impl Architecture {
@@ -75,6 +77,7 @@ impl Architecture {
             Self::Mistral3 => "mistral3",
             Self::Qwen3vl => "qwen3vl",
             Self::Spark25 => "spark2_5",
+            Self::GemmaEmbedding => "gemma-embedding",
         }
     }
 
@@ -83,7 +86,12 @@ impl Architecture {
         match self {
             Self::Qwen35 | Self::Qwen35moe => "qwen35",
             Self::Qwen3 | Self::Qwen2 | Self::Qwen3moe | Self::Qwen3vl => "qwen2",
-            Self::Llama | Self::Smollm3 | Self::Gemma2 | Self::Gemma3 | Self::Gemma4 => "llama-bpe",
+            Self::Llama
+            | Self::Smollm3
+            | Self::Gemma2
+            | Self::Gemma3
+            | Self::Gemma4
+            | Self::GemmaEmbedding => "llama-bpe",
             Self::Granite => "dbrx",
             Self::Phi3 => "gpt-4o",
             Self::Mistral3 => "tekken",
@@ -116,6 +124,7 @@ impl Architecture {
             | Self::Qwen3
             | Self::Gemma3
             | Self::Gemma4
+            | Self::GemmaEmbedding
             | Self::Lfm2
             | Self::Qwen3moe
             | Self::Qwen35moe
@@ -141,6 +150,7 @@ impl Architecture {
             | Self::Qwen2
             | Self::Gemma3
             | Self::Gemma4
+            | Self::GemmaEmbedding
             | Self::Lfm2
             | Self::Qwen3moe
             | Self::Lfm2moe => 1e6,

@@ -335,6 +335,9 @@ const BRANCH: f32 = 0.3;
 const GRANITE: [(&str, f32); 4] =
     [("embedding_scale", 4.0), ("residual_scale", 0.25), ("attention.scale", 0.2), ("logit_scale", 8.0)];
 
+/// How much wider than the stream of EmbeddingGemma that is which lies between the matrices behind its norm.
+const DENSE: u64 = 4;
+
 /// The tensors of a model: name, dimensions, contents.
 fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     let [e, f, vocab] = [s.width, s.ff, s.vocab].map(u64::from);
@@ -343,7 +346,13 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     let norm = Fill::Around(1.0, 0.1);
     // Gemma makes embeddings larger by the root of their width.
     let dense = s.architecture.dense();
-    let gemma = matches!(dense, Architecture::Gemma2 | Architecture::Gemma3 | Architecture::Gemma4);
+    let gemma = matches!(
+        dense,
+        Architecture::Gemma2
+            | Architecture::Gemma3
+            | Architecture::Gemma4
+            | Architecture::GemmaEmbedding
+    );
     // What Granite's factors make of embeddings, of what layers add and of logits, weights make up for.
     let [embeddings, branches, _, logits] = match s.architecture {
         Architecture::Granite => GRANITE.map(|(_, factor)| factor),
@@ -368,6 +377,10 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
         let pairs = vec![u64::from(s.turned()) / 2];
         out.push(("rope_factors_long.weight".to_owned(), pairs.clone(), Fill::Around(4.0, 2.0)));
         out.push(("rope_factors_short.weight".to_owned(), pairs, Fill::Around(1.2, 0.1)));
+    }
+    if s.architecture == Architecture::GemmaEmbedding {
+        out.push(("dense_2.weight".to_owned(), vec![e, DENSE * e], Fill::Matrix(1.0)));
+        out.push(("dense_3.weight".to_owned(), vec![DENSE * e, e], Fill::Matrix(1.0)));
     }
     if s.architecture == Architecture::Gemma4 {
         let all = u64::from(s.per_layer * s.layers);
@@ -581,6 +594,14 @@ fn own_keys(s: &ModelShape, w: &mut GgufWriter<'_>) {
                 .kv("spark2_5.rope.dimension_count_swa", s.head)
                 .kv("spark2_5.rope.freq_base_swa", 1e4f32);
         }
+        Architecture::GemmaEmbedding => {
+            let wide = DENSE as u32 * s.width;
+            for (key, n) in
+                [("2_feat_in", s.width), ("2_feat_out", wide), ("3_feat_in", wide), ("3_feat_out", s.width)]
+            {
+                w.kv(&format!("gemma-embedding.dense_{key}"), n);
+            }
+        }
         _ => {}
     }
 }
@@ -676,7 +697,8 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
     }
     // Files of gpt-oss and Gemma 2 do not say it.
     let alternates = matches!(s.architecture, Architecture::GptOss | Architecture::Gemma2);
-    let says_pattern = dense == Architecture::Gemma3 || alternates && s.interval != 2;
+    let has_period = matches!(dense, Architecture::Gemma3 | Architecture::GemmaEmbedding);
+    let says_pattern = has_period || alternates && s.interval != 2;
     if says_pattern {
         numbers.push(("attention.sliding_window_pattern", s.interval));
     }
