@@ -81,6 +81,9 @@ pub(super) enum SpecType {
     /// A DFlash draft model (-md)
     #[value(name = "draft-dflash", alias = "dflash")]
     DraftDflash,
+    /// An EAGLE3 draft model (-md)
+    #[value(name = "draft-eagle3", alias = "eagle3")]
+    DraftEagle3,
     /// An MTP head: that of the model's own file, or another one (-md); a Gemma 4 assistant (-md)
     #[value(name = "draft-mtp", alias = "mtp")]
     DraftMtp,
@@ -97,6 +100,7 @@ impl SpecType {
     fn of(draft: &Gguf) -> Self {
         match draft.meta().require_str("general.architecture") {
             Ok("dflash") => Self::DraftDflash,
+            Ok("eagle3") => Self::DraftEagle3,
             _ => Self::DraftMtp,
         }
     }
@@ -106,6 +110,7 @@ impl SpecType {
         match self {
             Self::None => "none",
             Self::DraftDflash => "draft-dflash",
+            Self::DraftEagle3 => "draft-eagle3",
             Self::DraftMtp => "draft-mtp",
             Self::NgramSimple => "ngram-simple",
             Self::NgramMod => "ngram-mod",
@@ -115,7 +120,7 @@ impl SpecType {
     /// Whether a draft model drafts.
     pub(super) const fn is_model(self) -> bool {
         match self {
-            Self::DraftDflash | Self::DraftMtp => true,
+            Self::DraftDflash | Self::DraftEagle3 | Self::DraftMtp => true,
             Self::None | Self::NgramSimple | Self::NgramMod => false,
         }
     }
@@ -125,8 +130,8 @@ impl SpecType {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = SPECULATION)]
 pub(super) struct DrafterArgs {
-    /// Draft model (GGUF): DFlash or DSpark, a Gemma 4 assistant, or an MTP head in a file of its own; -md
-    /// for short
+    /// Draft model (GGUF): DFlash or DSpark, EAGLE3, a Gemma 4 assistant, or an MTP head in a file of its own;
+    /// -md for short
     #[arg(long, aliases = ["spec-draft-model", "md"], value_name = "FILE")]
     pub(super) model_draft: Option<PathBuf>,
     /// Who drafts; of several, for each block the one whose drafts are worth most [default: the draft model,
@@ -239,7 +244,7 @@ impl Drafter {
 fn source(kinds: &[SpecType], pool: &NGramPool) -> DraftSource {
     let hosts = kinds.iter().filter_map(|kind| -> Option<Box<dyn speculation::Drafter>> {
         match kind {
-            SpecType::None | SpecType::DraftDflash | SpecType::DraftMtp => None,
+            SpecType::None | SpecType::DraftDflash | SpecType::DraftEagle3 | SpecType::DraftMtp => None,
             SpecType::NgramSimple => Some(Box::new(NGram::default())),
             SpecType::NgramMod => Some(Box::new(pool.drafter())),
         }

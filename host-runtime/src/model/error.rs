@@ -204,7 +204,7 @@ pub enum DraftError {
     #[error("the target has no layer of attention, whose shape an MTP head has")]
     NoAttention,
     /// A later kind of draft.
-    #[error("this is a {kind} draft, which is not supported yet; use a DFlash v1 or DSpark draft")]
+    #[error("this is a {kind} draft, which is not supported yet; use a DFlash v1, DSpark or EAGLE3 draft")]
     Kind {
         /// Its name.
         kind: &'static str,

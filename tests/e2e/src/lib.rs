@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the models of the repository, reference outputs, comparisons.
 
 pub mod assistant;
+pub mod eagle3;
 pub mod lossy;
 pub mod near_tie;
 pub mod npy;

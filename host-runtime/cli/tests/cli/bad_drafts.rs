@@ -71,7 +71,7 @@ fn files_that_are_no_draft() {
 #[test]
 fn later_kinds() {
     let tensor = |name| Change::NewTensor(name, GgmlType::F16, &[32, 1], vec![0; 64]);
-    let v1 = "use a DFlash v1 or DSpark draft";
+    let v1 = "use a DFlash v1, DSpark or EAGLE3 draft";
     refused_changed(&[tensor("selector_hidden.weight")], "this is a DFlash v2 draft", v1);
     // A DSpark draft without the rest of its chain.
     refused_changed(&[tensor("markov_w1.weight")], "markov_w1.weight", "");

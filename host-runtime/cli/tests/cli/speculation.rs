@@ -246,7 +246,8 @@ fn speculation_that_cannot_be() {
         "--spec-type ngram-simple",
     );
     run(&["-md", draft, "--spec-type", "ngram", "x"]).failed(2, "only drafters without one", "drop -md");
-    run(&["-md", draft, "--spec-type", "draft-eagle3", "x"]).failed(2, "'draft-eagle3'", "draft-dflash");
+    run(&["-md", draft, "--spec-type", "draft-medusa", "x"]).failed(2, "'draft-medusa'", "draft-dflash");
+    run(&["-md", draft, "--spec-type", "draft-eagle3", "x"]).failed(2, "no draft for --spec-type", "drop");
     for n in ["0", "16", "-1", "many", "1.5", ""] {
         let flag = format!("--draft-max={n}");
         run(&["-md", draft, &flag, "x"]).failed(2, &format!("'{n}'"), "give 1 to 15 tokens, or auto");

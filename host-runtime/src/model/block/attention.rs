@@ -21,7 +21,9 @@ use crate::weights::Form;
 /// Attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
-    /// Width of what it reads and writes.
+    /// Width of what it reads.
+    pub n_in: u32,
+    /// Width of what it writes.
     pub n_embd: u32,
     /// Query heads.
     pub n_head: u32,
@@ -49,6 +51,8 @@ pub struct Attention {
     pub softcap: f32,
     /// Tokens that a query sees, itself included; 0 for all.
     pub window: u32,
+    /// First position that queries see.
+    pub first: u32,
     /// What a query sees of its own step.
     pub visibility: Visibility,
     /// Whether the output passes a gate.
@@ -178,6 +182,7 @@ impl Attention {
         };
         let (key_dim, value_dim) = (width("key")?, width("value")?);
         Ok(Self {
+            n_in: n_embd,
             n_embd,
             n_head,
             n_head_kv,
@@ -192,6 +197,7 @@ impl Attention {
             temperature: 0.0,
             softcap: 0.0,
             window: 0,
+            first: 0,
             visibility: Visibility::Causal,
             gate: Gate::None,
             queries: Queries::WithKeys,
@@ -282,7 +288,7 @@ impl Attention {
         [k, v]
     }
 
-    /// Keys and values of x{n_embd,t}, where queries are [apart](Queries::Apart).
+    /// Keys and values of x{n_in,t}, where queries are [apart](Queries::Apart).
     fn keys_and_values(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor) -> [Tensor; 2] {
         let rows = g.project(x, &scope.label("kv"));
         self.finish_keys(g, scope, [rows[0], rows[1]])
@@ -297,7 +303,7 @@ impl Attention {
         }
     }
 
-    /// Puts keys and values of x{n_embd,t} into the caches, for queries of later steps. Queries must be
+    /// Puts keys and values of x{n_in,t} into the caches, for queries of later steps. Queries must be
     /// [apart](Queries::Apart).
     pub(in crate::model) fn append(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor) {
         let [k, v] = self.keys_and_values(g, scope, x);
@@ -325,19 +331,19 @@ impl Mix for Attention {
         let v = (V, self.n_head_kv * self.value_dim);
         match self.queries {
             Queries::WithKeys if plan.has(scope, QKV) => {
-                plan.split(scope, "qkv", self.n_embd, QKV, &[q.1, k.1, v.1])?;
+                plan.split(scope, "qkv", self.n_in, QKV, &[q.1, k.1, v.1])?;
             }
-            Queries::WithKeys => plan.project(scope, "qkv", self.n_embd, &[q, k, v])?,
+            Queries::WithKeys => plan.project(scope, "qkv", self.n_in, &[q, k, v])?,
             Queries::Apart => {
-                plan.add(scope, q.0, &[self.n_embd, q.1], Form::Tiled)?;
-                plan.project(scope, "kv", self.n_embd, &[k, v])?;
+                plan.add(scope, q.0, &[self.n_in, q.1], Form::Tiled)?;
+                plan.project(scope, "kv", self.n_in, &[k, v])?;
             }
             Queries::Alone(_) => {
-                plan.add(scope, q.0, &[self.n_embd, q.1], Form::Tiled)?;
+                plan.add(scope, q.0, &[self.n_in, q.1], Form::Tiled)?;
                 // What the layer had before it shared the caches of another.
                 [K, V, K_NORM].into_iter().for_each(|name| plan.ignore(scope, name));
             }
-            Queries::OfTarget(_) => plan.add(scope, q.0, &[self.n_embd, q.1], Form::Tiled)?,
+            Queries::OfTarget(_) => plan.add(scope, q.0, &[self.n_in, q.1], Form::Tiled)?,
         }
         let Biases { q: on_q, k: on_k, v: on_v, output } = self.bias;
         let biases = [(on_q, Q_BIAS, q.1), (on_k, K_BIAS, k.1), (on_v, V_BIAS, v.1)];
@@ -359,7 +365,7 @@ impl Mix for Attention {
             plan.add(scope, SINKS, &[self.n_head], Form::Plain)?;
         }
         if self.gate == Gate::OfHeads {
-            plan.add(scope, GATE, &[self.n_embd, self.n_head], Form::Tiled)?;
+            plan.add(scope, GATE, &[self.n_in, self.n_head], Form::Tiled)?;
         }
         plan.add(scope, "attn_output.weight", &[self.n_head * self.value_dim, self.n_embd], Form::Tiled)
     }
@@ -389,7 +395,7 @@ impl Mix for Attention {
             window: self.window,
             softcap: self.softcap,
             max_bias: 0.0,
-            first: 0,
+            first: self.first,
         };
         let sinks = self.sinks.then(|| scope.label(SINKS));
         let y = g.attend(q, new, caches, sinks.as_deref(), attn);

@@ -97,8 +97,21 @@ impl<M: Mix> Layer<M> {
         x: Tensor,
         stream: Tensor,
     ) -> [Tensor; 2] {
-        let Norms { before_mixer, after_mixer, before_mlp, after_mlp, eps } = self.norms;
+        let Norms { before_mixer, eps, .. } = self.norms;
         let a = g.rms_norm(x, &scope.label(before_mixer), eps);
+        self.record_behind(g, scope, a, [x, stream])
+    }
+
+    /// Records what is behind the norm before the mixer, of which `a` is the output: x{n_embd,t} is what the
+    /// mixer adds to, otherwise as [`record`](Self::record).
+    pub(in crate::model) fn record_behind(
+        &self,
+        g: &mut Graph<'_>,
+        scope: Scope,
+        a: Tensor,
+        [x, stream]: [Tensor; 2],
+    ) -> [Tensor; 2] {
+        let Norms { after_mixer, before_mlp, after_mlp, eps, .. } = self.norms;
         let y = self.mixer.record(g, scope, a);
         self.finish_branch(g, scope, y, after_mixer);
         g.rec.op(Op::Add, &[x, y], stream);

@@ -6,6 +6,7 @@ use hexflash_abi::program::TensorFlags;
 use hexflash_abi::{DType, Op};
 
 use super::kind::BLOCK as TOKENS;
+use super::table::IDS;
 use crate::model::graph::Graph;
 use crate::model::kept::{KeptPlanner, Purpose};
 use crate::model::scope::Scope;
@@ -59,13 +60,39 @@ pub(super) fn room(g: &mut Graph<'_>, draft: u32) -> [Tensor; 2] {
     [drafts, margins]
 }
 
-/// Draft number `draft`: the best token of a row of normed{n_embd,t}, by the LM head {n_embd,n_vocab} of that
-/// label.
-pub(super) fn guess(g: &mut Graph<'_>, normed: Tensor, head: &str, n_vocab: u32, draft: u32) {
+/// The LM head of a chain.
+#[derive(Clone, Copy)]
+pub(super) struct Head<'h> {
+    /// Label of its matrix {n_embd,rows}.
+    pub label: &'h str,
+    /// Its rows.
+    pub rows: u32,
+    /// Whether it has rows for some tokens only.
+    pub reduced: bool,
+}
+
+/// Draft number `draft`: the best token of a row of normed{n_embd,t}.
+pub(super) fn guess(g: &mut Graph<'_>, normed: Tensor, head: Head<'_>, draft: u32) {
     let (t, io) = (g.t(), g.cx().io);
-    let logits = g.io("logits", io.logits, DType::F32, [n_vocab, t, 1, 1], TensorFlags::empty());
+    let logits = g.io("logits", io.logits, DType::F32, [head.rows, t, 1, 1], TensorFlags::empty());
     g.rec.tokens_on(logits, 1);
-    g.linear_into(normed, head, logits);
-    let room = room(g, draft);
-    g.rec.op_with(Op::Argmax, &[Some(logits)], &room, &[0u32; 0]);
+    g.linear_into(normed, head.label, logits);
+    choose(g, logits, draft, head.reduced);
+}
+
+/// The best token of each row of logits{rows,t}: draft number `draft`, and those after it. Rows of a head
+/// that is `reduced` have the ids that the draft [keeps](super::table::keep_ids).
+pub(super) fn choose(g: &mut Graph<'_>, logits: Tensor, draft: u32, reduced: bool) {
+    let t = g.t();
+    let [drafts, margins] = room(g, draft);
+    let best = if reduced { g.rec.activation(DType::I32, [t, 1, 1, 1]) } else { drafts };
+    if reduced {
+        g.rec.tokens_on(best, 0);
+    }
+    g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margins], &[0u32; 0]);
+    if reduced {
+        let table = g.kept(&Scope::DRAFT.label(IDS));
+        let drafts = g.rec.view(drafts, 0, [1, t, 1, 1], [4, 4, 0, 0], Some(1));
+        g.rec.op(Op::GetRows, &[table, best], drafts);
+    }
 }

@@ -3,8 +3,11 @@
 mod assistant;
 mod chain;
 mod dflash;
+mod eagle3;
 mod kind;
 mod mtp;
+mod table;
+mod taps;
 
 use super::decoder::Decoder;
 use super::error::{DraftError, ModelError};
@@ -22,6 +25,7 @@ const DRAFTS: &[(&str, Reader)] = &[
     ("qwen35", mtp::read),
     ("qwen35moe", mtp::read),
     (assistant::ARCH, assistant::read),
+    (eagle3::ARCH, eagle3::read),
 ];
 
 /// Whether the file of a model has a head that can draft for it.
@@ -35,6 +39,7 @@ pub(super) fn kind_of(gguf: &Gguf, keys: &Keys<'_>) -> Option<&'static str> {
     match keys.arch() {
         "dflash" => Some("a DFlash draft model"),
         assistant::ARCH => Some("a Gemma 4 assistant"),
+        eagle3::ARCH => Some("an EAGLE3 draft"),
         _ if mtp::is_alone(gguf, keys) => Some("an MTP head"),
         _ => None,
     }

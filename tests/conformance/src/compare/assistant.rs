@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use hexflash::gguf::writer::GgufWriter;
-use hexflash::gguf::{GgmlType, Gguf};
+use hexflash::gguf::GgmlType;
 
 use super::random::{Fill, ModelShape, contents};
 use super::vocabulary::Vocabulary;
@@ -15,7 +15,7 @@ use super::vocabulary::Vocabulary;
 const BRANCH: f32 = 0.2;
 
 /// The architecture in files.
-const ARCH: &str = "gemma4-assistant";
+pub const ARCH: &str = "gemma4-assistant";
 
 /// An assistant's shape. Heads of keys, and widths of heads, are its target's.
 #[derive(Clone, Copy, Debug)]
@@ -32,15 +32,6 @@ pub struct AssistantShape {
     pub heads: u32,
     /// Another seed makes other weights.
     pub seed: u64,
-}
-
-/// Whether a file is an assistant.
-///
-/// # Errors
-/// It is no model.
-pub fn is_one(path: &Path) -> Result<bool, String> {
-    let gguf = Gguf::open(path).map_err(|e| e.to_string())?;
-    Ok(gguf.meta().require_str("general.architecture").map_err(|e| e.to_string())? == ARCH)
 }
 
 /// The tensors: name, dimensions, contents.

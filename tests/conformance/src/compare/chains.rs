@@ -1,4 +1,4 @@
-//! The drafts of an MTP head or a Gemma 4 assistant, in both.
+//! The drafts of an MTP head, an EAGLE3 draft or a Gemma 4 assistant, in both.
 
 use std::fmt;
 
@@ -72,8 +72,11 @@ impl Chains {
     fn add(&mut self, row: &[f32], draft: u32, lead: f32) -> bool {
         let choice = Choice::of(row);
         self.drafts += 1;
-        self.norm += row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-        self.logits += row.len();
+        // A head that has rows for some tokens only gives the others no logit.
+        for &logit in row.iter().filter(|logit| logit.is_finite()) {
+            self.norm += f64::from(logit).powi(2);
+            self.logits += 1;
+        }
         if choice.id as u32 != draft {
             self.widest = self.widest.max(choice.gap);
             return false;

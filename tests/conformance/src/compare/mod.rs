@@ -11,6 +11,7 @@ pub mod architecture;
 mod assistant;
 mod chains;
 mod chat;
+mod eagle3;
 mod exact;
 mod measure;
 mod pair;
@@ -34,6 +35,7 @@ use hexflash_oracle::llama::{FileType, quantize};
 use crate::part::Part;
 use measure::Chunk;
 use pair::Pair;
+use shapes::Draft;
 use table::Row;
 use verdict::Outcome;
 
@@ -43,8 +45,8 @@ pub struct Arguments {
     /// The model; given more than once, one after the other
     #[arg(short, long, value_name = "GGUF", required_unless_present = "random", action = ArgAction::Append)]
     model: Vec<PathBuf>,
-    /// A DFlash draft of the model: the tokens of both with it, against those without; or a Gemma 4
-    /// assistant: the drafts of both
+    /// A DFlash draft of the model: the tokens of both with it, against those without; or an EAGLE3 draft or
+    /// a Gemma 4 assistant: the drafts of both
     #[arg(long = "model-draft", visible_alias = "md", value_name = "GGUF", conflicts_with = "random")]
     model_draft: Option<PathBuf>,
     /// The text [default: the one in tests/data]
@@ -110,10 +112,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     if arguments.random {
         let wanted = |name: &str| arguments.shape.as_deref().is_none_or(|part| name.contains(part));
         let shapes: Vec<_> = shapes::SHAPES.iter().filter(|s| wanted(s.name)).collect();
-        let assisted: Vec<_> = shapes::ASSISTED.iter().filter(|s| wanted(s.name)).collect();
-        if shapes.is_empty() && assisted.is_empty() {
+        let drafted: Vec<_> = shapes::DRAFTED.iter().filter(|s| wanted(s.name)).collect();
+        if shapes.is_empty() && drafted.is_empty() {
             let names = shapes::SHAPES.iter().map(|s| s.name);
-            let names: Vec<_> = names.chain(shapes::ASSISTED.iter().map(|s| s.name)).collect();
+            let names: Vec<_> = names.chain(shapes::DRAFTED.iter().map(|s| s.name)).collect();
             return Err(format!("there is no such shape; the shapes are: {}", names.join(", ")));
         }
         let part = arguments.part.unwrap_or(Part::first(1));
@@ -125,10 +127,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             // Models of real widths are large: one at a time.
             std::fs::remove_file(&path).map_err(|e| e.to_string())?;
         }
-        for shape in assisted {
-            let [path, draft] = ["target", "assistant"].map(|of| dir.path().join(format!("{of}.gguf")));
+        for shape in drafted {
+            let [path, draft] = ["target", "draft"].map(|of| dir.path().join(format!("{of}.gguf")));
             random::write(&shape.target, &path)?;
-            assistant::write(&shape.target, &shape.assistant, &draft)?;
+            match &shape.draft {
+                Draft::Assistant(draft_shape) => assistant::write(&shape.target, draft_shape, &draft)?,
+                Draft::Eagle3(draft_shape) => eagle3::write(&shape.target, draft_shape, &draft)?,
+            }
             let tokens = random::tokens(&shape.target, arguments.tokens);
             take(one(arguments, &path, Some(&draft), Some(tokens), shape.name)?);
         }
@@ -230,10 +235,10 @@ fn outcome(
 ) -> Result<Outcome, String> {
     let text = pair.text(tokens, noise, each)?;
     let (speculation, chains) = match draft {
-        Some(draft) if assistant::is_one(draft)? => {
-            (None, Some(pair.assistant_chains(draft, tokens, greedy)?))
-        }
-        Some(draft) => (Some(pair.speculate(draft, tokens, greedy)?), pair.chains(tokens, greedy)?),
+        Some(draft) => match pair.chains_of(draft, tokens, greedy)? {
+            Some(chains) => (None, Some(chains)),
+            None => (Some(pair.speculate(draft, tokens, greedy)?), pair.chains(tokens, greedy)?),
+        },
         None => (None, pair.chains(tokens, greedy)?),
     };
     let greedy = pair.greedy(tokens, greedy)?;

@@ -9,14 +9,14 @@ use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_oracle::llama::{
-    Assistant, Choice, Context, ContextOptions, DFlash, Drafts, FlashAttn, KvType, Model, Mtp,
+    Assistant, Choice, Context, ContextOptions, DFlash, Drafts, Eagle3, FlashAttn, KvType, Model, Mtp,
 };
 use hexflash_oracle::nmse;
 
 use super::chains::Chains;
-use super::exact;
 use super::measure::{Chunk, Parting, Rounding};
 use super::verdict::Limits;
+use super::{assistant, eagle3, exact};
 
 /// Positions of a chunk when none are asked for.
 const CHUNK: u32 = 512;
@@ -289,16 +289,28 @@ impl Pair {
         self.compared("MTP head", &mut llama, &mut engine, tokens, &plain).map(Some)
     }
 
-    /// Chains of drafts from a Gemma 4 assistant in a file of its own, and tokens with them.
-    pub fn assistant_chains(&mut self, draft: &Path, tokens: &[i32], n: usize) -> Result<Chains, String> {
+    /// Chains of drafts from a model in a file of its own whose drafts are made one after the other, and tokens
+    /// with them; `None` if it makes them otherwise.
+    pub fn chains_of(&mut self, draft: &Path, tokens: &[i32], n: usize) -> Result<Option<Chains>, String> {
+        let gguf = Gguf::open(draft).map_err(|e| e.to_string())?;
+        let arch = gguf.meta().require_str("general.architecture").map_err(|e| e.to_string())?;
+        if ![assistant::ARCH, eagle3::ARCH].contains(&arch) {
+            return Ok(None);
+        }
         let plain = self.plain(tokens, n)?;
         // For one token llama.cpp's FLASH_ATTN_EXT sums values in F16, which in seven passes through several
         // layers comes to more than the limit.
         let options = ContextOptions { flash_attn: FlashAttn::Off, ..self.chain_options()? };
         let theirs = Model::load(draft).map_err(|e| e.to_string())?;
-        let mut llama = Assistant::new(&self.llama, &theirs, options).map_err(|e| e.to_string())?;
-        let mut engine = self.with_draft(&Gguf::open(draft).map_err(|e| e.to_string())?)?;
-        self.compared("assistant", &mut llama, &mut engine, tokens, &plain)
+        let mut engine = self.with_draft(&gguf)?;
+        let chains = if arch == eagle3::ARCH {
+            let mut llama = Eagle3::new(&self.llama, &theirs, options).map_err(|e| e.to_string())?;
+            self.compared("EAGLE3", &mut llama, &mut engine, tokens, &plain)
+        } else {
+            let mut llama = Assistant::new(&self.llama, &theirs, options).map_err(|e| e.to_string())?;
+            self.compared("assistant", &mut llama, &mut engine, tokens, &plain)
+        };
+        chains.map(Some)
     }
 
     /// hexflash's tokens after the start of the text, without drafts.

@@ -2,6 +2,7 @@
 
 use super::architecture::Architecture;
 use super::assistant::AssistantShape;
+use super::eagle3::Eagle3Shape;
 use super::random::{ModelShape, Scaling, WeightType};
 
 /// A model with a name.
@@ -12,14 +13,22 @@ pub struct Named {
     pub model: ModelShape,
 }
 
-/// A target and its assistant with a name.
-pub struct Assisted {
+/// The shape of a draft in a file of its own.
+pub enum Draft {
+    /// A Gemma 4 assistant.
+    Assistant(AssistantShape),
+    /// An EAGLE3 draft.
+    Eagle3(Eagle3Shape),
+}
+
+/// A target and its draft with a name.
+pub struct Drafted {
     /// For `--shape` and reports.
     pub name: &'static str,
     /// Shape of the target.
     pub target: ModelShape,
-    /// Shape of the assistant.
-    pub assistant: AssistantShape,
+    /// Shape of the draft.
+    pub draft: Draft,
 }
 
 /// Linear layers as in the 0.8B: 16 heads of 128 x 128.
@@ -672,15 +681,15 @@ pub const SHAPES: &[Named] = &[
 const ASSISTANT: AssistantShape =
     AssistantShape { layers: 4, interval: 4, width: 256, ff: 2048, heads: 4, seed: 110 };
 
-/// Targets and assistants. A chain goes through the assistant seven times.
-pub const ASSISTED: &[Assisted] = &[
-    Assisted {
+/// Targets and drafts whose chains go through the draft seven times.
+pub const DRAFTED: &[Drafted] = &[
+    Drafted {
         name: "assistant-f32",
         target: ModelShape { weights: WeightType::F32, seed: 111, ..GEMMA4 },
-        assistant: AssistantShape { seed: 111, ..ASSISTANT },
+        draft: Draft::Assistant(AssistantShape { seed: 111, ..ASSISTANT }),
     },
     // Two key heads, as in the E4B; every layer has caches; a short window.
-    Assisted {
+    Drafted {
         name: "assistant-own-caches-f16",
         target: ModelShape {
             layers: 4,
@@ -693,6 +702,52 @@ pub const ASSISTED: &[Assisted] = &[
             seed: 112,
             ..GEMMA4
         },
-        assistant: AssistantShape { layers: 3, interval: 2, width: 384, ff: 608, heads: 6, seed: 112 },
+        draft: Draft::Assistant(AssistantShape {
+            layers: 3,
+            interval: 2,
+            width: 384,
+            ff: 608,
+            heads: 6,
+            seed: 112,
+        }),
+    },
+    // As those for Qwen3: tables of the target, the input of three layers.
+    Drafted {
+        name: "eagle3-f32",
+        target: ModelShape { weights: WeightType::F32, seed: 113, ..FEW_BITS },
+        draft: Draft::Eagle3(EAGLE3),
+    },
+    // As those for gpt-oss: all that a file may have of its own, and the output of the last layer.
+    Drafted {
+        name: "eagle3-own-tables-f16",
+        target: ModelShape { seed: 114, ..LLAMA },
+        draft: Draft::Eagle3(Eagle3Shape {
+            taps: [0, 1, 3],
+            width: 384,
+            ff: 640,
+            heads: [6, 3],
+            own: Some(160),
+            norms: true,
+            divisors: true,
+            seed: 114,
+        }),
+    },
+    // The row of the last token is a state beside those of the target.
+    Drafted {
+        name: "eagle3-hybrid-f32",
+        target: ModelShape { weights: WeightType::F32, mtp: false, seed: 115, ..WITH_HEAD },
+        draft: Draft::Eagle3(Eagle3Shape { taps: [0, 1, 2], width: 1024, ff: 1536, seed: 115, ..EAGLE3 }),
     },
 ];
+
+/// A draft with the tables of a target as wide as [`FEW_BITS`].
+const EAGLE3: Eagle3Shape = Eagle3Shape {
+    taps: [0, 1, 2],
+    width: 512,
+    ff: 1536,
+    heads: [8, 2],
+    own: None,
+    norms: false,
+    divisors: false,
+    seed: 113,
+};

@@ -1,107 +1,25 @@
 //! Gemma 4 assistants, which read the caches of their target: texts and states equal plain decoding's.
 
-use std::collections::HashMap;
-
 use hexflash::cancel::Cancel;
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{DeviceOptions, SplitDevice};
 use hexflash::engine::{Engine, EngineOptions};
-use hexflash::generate::{Event, Finish, Generation, Limits, Request, step_together};
+use hexflash::generate::{Event, Finish, Limits};
 use hexflash::model::{CacheType, CacheTypes};
 use hexflash::sampler::{Sampler, SamplerParams};
-use hexflash::speculation::{DraftLength, DraftSource, Drafter, NGram, NGramPool, Speculation};
-use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::assistant::{self, BLIND, Change, ODD, Pair, SHAPES, Shape, USUAL};
-use hexflash_e2e::state::Snapshot;
 use hexflash_e2e::{generate, inproc, report};
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg32;
 
-use crate::common::{closed, fresh, greedy, limits, model_drafts, quick};
+use crate::common::{closed, greedy, limits, model_drafts, quick};
+use crate::rig::{CLOSE, Rig, in_turn, prompts, speculations, tokens};
 use crate::written::{self, Way, cut, guesses};
 
-/// Any token will do to close a run with.
-const CLOSE: u32 = 11;
-
-/// Tokens in no order.
-fn tokens(seed: u32, n: usize) -> Vec<u32> {
-    (0..n as u32).map(|i| (100 + seed * 631 + i * i * 37 + i * 11) % 3900).collect()
-}
-
-/// Prompts: of one token, shorter than a block, longer than a tile, longer than a KV ring.
-fn prompts() -> [Vec<u32>; 4] {
-    [(1, 1), (2, 6), (3, 45), (4, 180)].map(|(seed, n)| tokens(seed, n))
-}
-
-/// Every width, `auto`, and n-grams beside the assistant.
-fn speculations() -> Vec<(String, Speculation)> {
-    let fixed = (1..=7).map(|n| (format!("{n} drafts"), model_drafts(n)));
-    let auto = ("auto".to_owned(), Speculation::new(DraftSource::Model, DraftLength::Auto));
-    let hosts: Vec<Box<dyn Drafter>> = vec![Box::new(NGram::default()), Box::new(NGramPool::new().drafter())];
-    let several = DraftSource::Several { model: true, hosts };
-    let several = ("several".to_owned(), Speculation::new(several, DraftLength::Fixed(5)));
-    fixed.chain([auto, several]).collect()
-}
-
-/// The ways that a text takes its turn with: of three texts in a row each takes others.
-fn in_turn(text: usize) -> impl Iterator<Item = (String, Speculation)> {
-    let all = speculations().into_iter().enumerate();
-    all.filter(move |(way, _)| way % 3 == text % 3).map(|(_, way)| way)
-}
-
-/// A pair and plain decoding of its target.
-struct Rig {
-    _dir: tempfile::TempDir,
-    pair: Pair,
-    text: TextModel,
-    plain: Engine,
-}
-
-impl Rig {
-    fn new(shape: Shape, options: &EngineOptions) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let pair = Pair::new(dir.path(), shape);
-        let text = TextModel::read(&pair.target).unwrap();
-        let plain = pair.engine(false, inproc(quick()), options);
-        Self { _dir: dir, pair, text, plain }
-    }
-
-    /// An engine with the assistant.
-    fn engine(&self, options: &EngineOptions) -> Engine {
-        self.pair.engine(true, inproc(quick()), options)
-    }
-
-    /// That the text and the state after a prompt do not depend on how they were drafted; the drafts that
-    /// were kept.
-    fn compare(
-        &mut self,
-        engine: &mut Engine,
-        params: &SamplerParams,
-        prompt: &[u32],
-        limits: &Limits,
-        ways: impl IntoIterator<Item = (String, Speculation)>,
-        what: &str,
-    ) -> usize {
-        let Self { plain, text, .. } = self;
-        let off = &mut Speculation::off();
-        let expected = fresh(plain, text, params, off, prompt, limits);
-        let full = expected.finish_reason == Finish::Context;
-        let state = (!full).then(|| closed(plain, CLOSE));
-        let mut accepted = 0;
-        for (name, mut speculation) in ways {
-            let what = format!("{what}, {} tokens, {name}", prompt.len());
-            let found = fresh(engine, text, params, &mut speculation, prompt, limits);
-            assert_eq!(found.tokens, expected.tokens, "{what}");
-            assert_eq!(found.finish_reason, expected.finish_reason, "{what}");
-            match &state {
-                Some(state) => state.assert_same(&closed(engine, CLOSE), &what),
-                None => assert_eq!(engine.n_past(), engine.n_ctx(), "{what}"),
-            }
-            accepted += found.stats.speculation.unwrap().accepted;
-        }
-        accepted
-    }
+/// A pair of this shape, and plain decoding of its target.
+fn rig(shape: Shape, options: &EngineOptions) -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let Pair { target, assistant } = Pair::new(dir.path(), shape);
+    Rig::new(dir, [target, assistant], options)
 }
 
 #[test]
@@ -109,7 +27,7 @@ fn greedy_texts_are_the_same() {
     for shape in SHAPES {
         for cache in CacheType::ALL {
             let options = EngineOptions { caches: CacheTypes::both(cache), batch: 64, ..Default::default() };
-            let mut rig = Rig::new(shape, &options);
+            let mut rig = rig(shape, &options);
             let mut engine = rig.engine(&options);
             let mut accepted = 0;
             for (i, prompt) in prompts().iter().enumerate() {
@@ -126,7 +44,7 @@ fn greedy_texts_are_the_same() {
 fn sampled_texts_are_the_same() {
     for shape in [USUAL, ODD] {
         let options = EngineOptions::default();
-        let mut rig = Rig::new(shape, &options);
+        let mut rig = rig(shape, &options);
         let mut engine = rig.engine(&options);
         let mut accepted = 0;
         for (seed, (temperature, repeat_penalty)) in
@@ -150,7 +68,7 @@ fn sampled_texts_are_the_same() {
 fn until_the_context_is_full() {
     for (shape, n_ctx) in [(USUAL, 64), (USUAL, 77), (ODD, 77)] {
         let options = EngineOptions { n_ctx: Some(n_ctx), ..EngineOptions::default() };
-        let mut rig = Rig::new(shape, &options);
+        let mut rig = rig(shape, &options);
         let mut engine = rig.engine(&options);
         let limits = Limits { max_tokens: None, ..limits(0) };
         for prompt in &prompts()[..3] {
@@ -164,13 +82,13 @@ fn until_the_context_is_full() {
 #[test]
 fn any_number_of_sessions() {
     for shape in [USUAL, ODD] {
-        let mut rig = Rig::new(shape, &EngineOptions::default());
+        let mut rig = rig(shape, &EngineOptions::default());
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
         let load = |rig: &Rig, sessions| {
             let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
             let device = SplitDevice::<Inproc>::open(&options, sessions).unwrap();
-            let Pair { target, assistant } = &rig.pair;
-            Engine::load_with(target, Some(assistant), Box::new(device), &EngineOptions::default(), &image)
+            let [target, draft] = &rig.files;
+            Engine::load_with(target, Some(draft), Box::new(device), &EngineOptions::default(), &image)
         };
         // Layers 1 and 2 have the caches of the usual shape, 3 and 4 those of the odd one.
         let most = if shape == USUAL { 2 } else { 4 };
@@ -190,7 +108,7 @@ fn any_number_of_sessions() {
 /// A generation that is interrupted leaves the state of the tokens that it gave, and another goes on there.
 #[test]
 fn texts_may_be_interrupted() {
-    let mut rig = Rig::new(USUAL, &EngineOptions::default());
+    let mut rig = rig(USUAL, &EngineOptions::default());
     let mut engine = rig.engine(&EngineOptions::default());
     let prompt = &prompts()[2];
     for drafts in [2, 7] {
@@ -229,65 +147,9 @@ fn texts_may_be_interrupted() {
 /// Several texts in one engine, which share steps, take turns, and draft.
 #[test]
 fn texts_do_not_depend_on_neighbours() {
-    const TEXTS: usize = 5;
     for (shape, cache) in [(USUAL, CacheType::F16), (ODD, CacheType::Q8_0)] {
         let options = EngineOptions { batch: 32, caches: CacheTypes::both(cache), ..Default::default() };
-        let mut rig = Rig::new(shape, &options);
-        let params = |n: usize| match n {
-            1 | 3 => SamplerParams { temperature: 0.5, top_k: 3, seed: Some(n as u64), ..Default::default() },
-            _ => greedy(),
-        };
-        let prompt = |n: usize| tokens(n as u32, [1, 20, 70, 7, 33][n]);
-        let drafts = |n: usize| if n == 4 { Speculation::off() } else { model_drafts(2 + n as u32) };
-        let expected: Vec<_> = (0..TEXTS)
-            .map(|n| {
-                let off = &mut Speculation::off();
-                let limits = limits(30 + n);
-                let found = fresh(&mut rig.plain, &rig.text, &params(n), off, &prompt(n), &limits);
-                (found.tokens, closed(&mut rig.plain, CLOSE))
-            })
-            .collect();
-        let mut engine = rig.engine(&EngineOptions { sequences: TEXTS as u32, ..options });
-        let ids: Vec<_> = engine.sequences().collect();
-        for seed in 0..4 {
-            let mut random = Pcg32::seed_from_u64(seed);
-            ids.iter().for_each(|&id| engine.sequence(id).unwrap().reset());
-            let mut running: HashMap<usize, Generation> = HashMap::new();
-            let mut waiting: Vec<usize> = (0..TEXTS).collect();
-            let mut found = vec![Vec::new(); TEXTS];
-            while !waiting.is_empty() || !running.is_empty() {
-                if !waiting.is_empty() && (running.is_empty() || random.random_bool(0.3)) {
-                    let n = waiting.swap_remove(random.random_range(0..waiting.len()));
-                    let request = Request::new(prompt(n), Sampler::new(params(n)).unwrap())
-                        .limits(limits(30 + n))
-                        .speculation(drafts(n))
-                        .sequence(ids[n]);
-                    running.insert(n, Generation::new(rig.text.tokenizer.clone(), request));
-                }
-                let mut chosen: Vec<_> = running.iter_mut().collect();
-                chosen.sort_by_key(|(n, _)| **n);
-                while chosen.len() > 1 && random.random_bool(0.4) {
-                    chosen.swap_remove(random.random_range(0..chosen.len()));
-                }
-                let (numbers, mut together): (Vec<usize>, Vec<&mut Generation>) =
-                    chosen.into_iter().map(|(&n, generation)| (n, generation)).unzip();
-                let mut done = Vec::new();
-                step_together(&mut engine, &mut together, |i, event| {
-                    if let Event::Done(_) = event.unwrap() {
-                        done.push(numbers[i]);
-                    }
-                });
-                for n in done {
-                    found[n] = running.remove(&n).unwrap().into_ended().generated.tokens;
-                }
-            }
-            for (n, (tokens, state)) in expected.iter().enumerate() {
-                let what = format!("{shape:?}, {cache} caches, seed {seed}, text {n}");
-                assert_eq!(&found[n], tokens, "{what}");
-                engine.sequence(ids[n]).unwrap().decode(CLOSE).unwrap();
-                Snapshot::of_sequence(&mut engine, ids[n]).assert_same(state, &what);
-            }
-        }
+        rig(shape, &options).compare_neighbours(&options, 4, &format!("{shape:?}, {cache} caches"));
     }
 }
 
@@ -297,7 +159,7 @@ fn texts_do_not_depend_on_neighbours() {
 fn drafts_do_not_depend_on_how_the_text_was_written() {
     for shape in [USUAL, ODD] {
         let options = EngineOptions { batch: 16, ..EngineOptions::default() };
-        let rig = Rig::new(shape, &options);
+        let rig = rig(shape, &options);
         let [mut straight, mut engine] = [rig.engine(&options), rig.engine(&options)];
         // Nothing of the text is a state that a cut would have to restore.
         assert_eq!(engine.snapshot_room(), 0);
@@ -315,7 +177,7 @@ fn drafts_do_not_depend_on_how_the_text_was_written() {
 #[test]
 fn drafts_depend_on_what_they_should() {
     for shape in SHAPES {
-        let rig = Rig::new(shape, &EngineOptions::default());
+        let rig = rig(shape, &EngineOptions::default());
         let mut engine = rig.engine(&EngineOptions::default());
         let text = tokens(5, 50);
         let mut margins = |text: &[u32]| {

@@ -310,6 +310,25 @@ impl<'m> RawContext<'m> {
 
     /// One `llama_decode` of rows at positions from `pos`; llama.cpp's return code (0 is success).
     pub(super) fn decode(&mut self, rows: Rows<'_>, pos: usize, outputs: Outputs) -> i32 {
+        // SAFETY: the arguments are those that `with_batch` gives: a live context, and a batch whose arrays
+        // outlive the call.
+        self.with_batch(rows, pos, outputs, |ctx, batch| unsafe { sys::llama_decode(ctx, batch) })
+    }
+
+    /// One `llama_encode` of rows, all of which are outputs; llama.cpp's return code (0 is success).
+    pub(super) fn encode(&mut self, rows: Rows<'_>) -> i32 {
+        // SAFETY: as in `decode`.
+        self.with_batch(rows, 0, Outputs::All, |ctx, batch| unsafe { sys::llama_encode(ctx, batch) })
+    }
+
+    /// Hands `call` the context and a batch of rows at positions from `pos`.
+    fn with_batch(
+        &mut self,
+        rows: Rows<'_>,
+        pos: usize,
+        outputs: Outputs,
+        call: impl FnOnce(*mut sys::llama_context, sys::llama_batch) -> i32,
+    ) -> i32 {
         let n = match rows {
             Rows::Tokens(t) => t.len(),
             Rows::Embd(e, n) => {
@@ -346,10 +365,10 @@ impl<'m> RawContext<'m> {
             seq_id: seqs.as_mut_ptr(),
             logits: wanted.as_mut_ptr(),
         };
-        // SAFETY: every array has `n` entries (positions 4 n) and outlives the call, which copies what it
-        // needs and does not write through `token` or `embd`. Ids and row widths are checked by llama.cpp;
-        // the width of a row is checked by `DFlash`, `Mtp` and `Assistant`, which know the draft.
-        unsafe { sys::llama_decode(self.ctx.as_ptr(), batch) }
+        // Every array has `n` entries (positions 4 n) and outlives the call, which copies what it needs and
+        // does not write through `token` or `embd`. Ids and row widths are checked by llama.cpp; the width of
+        // a row is checked by `DFlash`, `Mtp`, `Eagle3` and `Assistant`, which know the draft.
+        call(self.ctx.as_ptr(), batch)
     }
 
     /// Logits of row `i` of the last batch, if it was an output.

@@ -1,10 +1,11 @@
-//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, MTP heads, Gemma 4
+//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, MTP heads, EAGLE3, Gemma 4
 //! assistants, quantization.
 //!
 //! llama.cpp's log is off unless [`set_verbose`] turns it on.
 
 mod assistant;
 mod dflash;
+mod eagle3;
 mod ffi;
 mod measure;
 mod mtp;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 pub use assistant::Assistant;
 pub use dflash::{DFlash, Speculated};
+pub use eagle3::Eagle3;
 use ffi::{Outputs, RawContext, RawModel, Rows};
 pub use measure::{Perplexity, Speed, speed};
 pub use mtp::Mtp;

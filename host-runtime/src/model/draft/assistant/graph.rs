@@ -8,7 +8,7 @@ use super::Assistant;
 use crate::gguf::Gguf;
 use crate::model::block::Previous;
 use crate::model::cache_types::CacheTypes;
-use crate::model::draft::chain::{self, BLOCK};
+use crate::model::draft::chain::{self, BLOCK, Head};
 use crate::model::draft::kind::{DraftModel, finish};
 use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Part};
@@ -108,7 +108,8 @@ impl DraftModel for Assistant {
             }
             g.part(Part::DraftHead);
             let normed = g.rms_norm(x, &ALL.label(OUTPUT_NORM), self.rms_eps);
-            chain::guess(g, normed, &ALL.label(EMBEDDING), self.n_vocab, draft);
+            let head = Head { label: &ALL.label(EMBEDDING), rows: self.n_vocab, reduced: false };
+            chain::guess(g, normed, head, draft);
             last = Some(normed);
         }
         chain::next(g, BLOCK - 1, true);

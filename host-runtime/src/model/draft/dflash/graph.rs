@@ -11,6 +11,7 @@ use crate::model::block::Mix;
 use crate::model::cache_types::CacheTypes;
 use crate::model::draft::chain;
 use crate::model::draft::kind::{DraftModel, finish};
+use crate::model::draft::table::{self, IDS};
 use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Part};
 use crate::model::kept::{KeptPlanner, Purpose};
@@ -30,8 +31,6 @@ const OUTPUT_NORM: &str = "output_norm.weight";
 const NOISE: &str = "noise";
 /// 0, 1, 2, .., I32 `{2 * MAX_VERIFY}`: rows of the block, so that they can begin at any.
 const ROWS: &str = "rows";
-/// Target ids of a reduced head, I32 `{1, rows}`.
-const D2T: &str = "d2t";
 /// The head that says how sure a DSpark draft is. Drafts are not cut by it: `auto` adapts to what is kept.
 const CONFIDENCE: &str = "conf_proj.";
 
@@ -77,7 +76,7 @@ impl DraftModel for DFlash {
         }
         let is_chain = self.chain.is_some();
         finish(plan, gguf, self.kind(), |name| {
-            name.starts_with(D2T) || is_chain && name.starts_with(CONFIDENCE)
+            name.starts_with(IDS) || is_chain && name.starts_with(CONFIDENCE)
         })
     }
 
@@ -88,13 +87,13 @@ impl DraftModel for DFlash {
         let mut ints = |name, ne| plan.keep(ALL, name, Purpose::Rounds, (DType::I32, ne));
         ints(NOISE, [MAX_VERIFY, 1, 1, 1])?;
         ints(ROWS, [2 * MAX_VERIFY, 1, 1, 1])?;
-        self.d2t.as_ref().map_or(Ok(()), |ids| ints(D2T, [1, ids.len() as u32, 1, 1]))
+        table::keep_ids(self.d2t.as_deref(), plan)
     }
 
     fn tables(&self) -> Vec<(String, Vec<u32>)> {
         let noise = (ALL.label(NOISE), vec![self.mask; MAX_VERIFY as usize]);
         let rows = (ALL.label(ROWS), (0..2 * MAX_VERIFY).collect());
-        let d2t = self.d2t.as_ref().map(|ids| (ALL.label(D2T), ids.clone()));
+        let d2t = self.d2t.as_ref().map(|ids| (ALL.label(IDS), ids.clone()));
         [noise, rows].into_iter().chain(d2t).collect()
     }
 
@@ -133,7 +132,7 @@ impl DraftModel for DFlash {
         let logits = self.logits(g, x);
         match self.chain {
             None => {
-                self.guess(g, logits, 0);
+                chain::choose(g, logits, 0, self.d2t.is_some());
                 g.set_tokens(Register::NDraft, 1);
             }
             Some(_) => self.guess_in_turn(g, logits),
@@ -192,28 +191,8 @@ impl DFlash {
             let logits = g.linear(row, &ALL.label(MARKOV[1]));
             let own = self.rows_from(g, all, draft);
             g.update(Op::Add, logits, own);
-            self.guess(g, logits, draft);
+            chain::choose(g, logits, draft, self.d2t.is_some());
         }
         chain::next(g, self.block - 1, false);
-    }
-
-    /// The best token of each row of logits{rows,t}: draft number `draft`, and those after it.
-    fn guess(&self, g: &mut Graph<'_>, logits: Tensor, draft: u32) {
-        let t = g.t();
-        let [drafts, margins] = chain::room(g, draft);
-        let argmax = |g: &mut Graph<'_>, best| {
-            g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margins], &[0u32; 0]);
-        };
-        match self.d2t {
-            None => argmax(g, drafts),
-            Some(_) => {
-                let best = g.rec.activation(DType::I32, [t, 1, 1, 1]);
-                g.rec.tokens_on(best, 0);
-                argmax(g, best);
-                let table = g.kept(&ALL.label(D2T));
-                let drafts = g.rec.view(drafts, 0, [1, t, 1, 1], [4, 4, 0, 0], Some(1));
-                g.rec.op(Op::GetRows, &[table, best], drafts);
-            }
-        }
     }
 }

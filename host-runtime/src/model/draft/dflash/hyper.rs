@@ -2,13 +2,14 @@
 
 use hexflash_abi::op::params::Visibility;
 
-use crate::gguf::{GgmlType, Gguf};
+use crate::gguf::Gguf;
 use crate::model::block::{Attention, Layer, Mlp, Queries};
 use crate::model::decoder::Decoder;
+use crate::model::draft::table::Table;
+use crate::model::draft::taps;
 use crate::model::error::{DraftError, ModelError};
 use crate::model::keys::{Keys, LIMIT, MAX_BLOCKS};
 use crate::model::limits::MAX_VERIFY;
-use crate::model::scope::{EMBEDDING, HEAD, Scope};
 
 /// A DFlash v1 draft, or a DSpark draft, which is one with a [`Chain`].
 #[derive(Clone, Debug, PartialEq)]
@@ -53,29 +54,6 @@ pub(super) struct Chain {
 
 /// The two matrices of a chain.
 pub(super) const MARKOV: [&str; 2] = ["markov_w1.weight", "markov_w2.weight"];
-
-/// A matrix with a row per token: the draft's own or the target's.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Table {
-    /// Its name in the file that has it.
-    pub name: &'static str,
-    /// The model that has it.
-    pub owner: Scope,
-    /// Its rows.
-    pub rows: u32,
-}
-
-impl Table {
-    /// Its label.
-    pub(super) fn label(&self) -> String {
-        self.owner.label(self.name)
-    }
-
-    /// Whether it is the draft's own.
-    pub(super) fn is_own(&self) -> bool {
-        self.owner.is_draft()
-    }
-}
 
 impl DFlash {
     /// Reads a draft and checks that it was made for `target`.
@@ -124,11 +102,11 @@ impl DFlash {
             layers: windows.into_iter().map(layer).collect(),
             block,
             mask: Self::mask(keys)?.ok_or_else(|| wrap(DraftError::NoMask))?,
-            taps: Self::taps(keys)?,
+            taps: taps::read(keys)?,
             tap_width: 0,
             embedding_scale: keys.finite("embedding_scale", 1.0)?,
-            embedding: Self::embedding(gguf, target),
-            head: Self::head(gguf, target),
+            embedding: Table::embedding(gguf, target),
+            head: Table::head(gguf, target),
             d2t: None,
             chain,
         };
@@ -144,7 +122,7 @@ impl DFlash {
             let target = format!("{tap_width} ({} layers of {})", draft.taps.len(), target.n_embd);
             return Err(wrap(DraftError::Mismatch { what, draft: fc.to_string(), target }));
         }
-        let d2t = draft.reduced_vocabulary(gguf, target)?;
+        let d2t = draft.head.ids(gguf, target)?;
         Ok(Self { d2t, tap_width, ..draft })
     }
 
@@ -159,22 +137,6 @@ impl DFlash {
     /// Name of the kind of draft.
     pub(super) fn kind(&self) -> &'static str {
         if self.chain.is_some() { "DSpark" } else { "DFlash v1" }
-    }
-
-    fn embedding(gguf: &Gguf, target: &Decoder) -> Table {
-        let owner = if gguf.tensor(EMBEDDING).is_some() { Scope::DRAFT } else { Scope::TARGET };
-        Table { name: EMBEDDING, owner, rows: target.n_vocab }
-    }
-
-    /// The head may be reduced: have rows for some of the tokens only.
-    fn head(gguf: &Gguf, target: &Decoder) -> Table {
-        match gguf.tensor(HEAD) {
-            Some(own) => {
-                let rows = u32::try_from(own.ne[1]).unwrap_or(u32::MAX);
-                Table { name: HEAD, owner: Scope::DRAFT, rows }
-            }
-            None => Table { name: target.head(), owner: Scope::TARGET, rows: target.n_vocab },
-        }
     }
 
     fn windows(keys: &Keys<'_>, n_layer: u32) -> Result<Vec<u32>, ModelError> {
@@ -200,19 +162,6 @@ impl DFlash {
             Some(mask) => Some(mask),
             None => meta.u32_opt(&keys.key("mask_token_id"))?,
         })
-    }
-
-    fn taps(keys: &Keys<'_>) -> Result<Vec<u32>, ModelError> {
-        let name = "target_layers";
-        let Some(layers) = keys.meta().array_i32(&keys.key(name))? else {
-            return Err(keys.missing(name));
-        };
-        let rising = layers.windows(2).all(|pair| pair[0] < pair[1]);
-        let taps: Option<Vec<u32>> = layers.iter().map(|&l| u32::try_from(l).ok()).collect();
-        match taps {
-            Some(taps) if rising && !taps.is_empty() => Ok(taps),
-            _ => Err(keys.bad(name, format!("{layers:?}"), "a rising list of at least one layer")),
-        }
     }
 
     fn belongs_to(&self, target: &Decoder) -> Result<(), DraftError> {
@@ -246,38 +195,5 @@ impl DFlash {
             return differ("the mask token's id", self.mask.to_string(), format!("below {}", target.n_vocab));
         }
         Ok(())
-    }
-
-    /// Target ids of the rows of a reduced head.
-    fn reduced_vocabulary(&self, gguf: &Gguf, target: &Decoder) -> Result<Option<Vec<u32>>, ModelError> {
-        let wrap = |error| ModelError::Draft { path: gguf.path().to_path_buf(), error };
-        let rows = self.head.rows;
-        let Some(tensor) = gguf.tensor("d2t").or_else(|| gguf.tensor("d2t.weight")) else {
-            if rows == target.n_vocab {
-                return Ok(None);
-            }
-            let (draft, target) = (rows.to_string(), target.n_vocab.to_string());
-            return Err(wrap(DraftError::Mismatch { what: "the size of the vocabulary", draft, target }));
-        };
-        let shape = [u64::from(rows), 1, 1, 1];
-        if !self.head.is_own() || tensor.ne != shape || tensor.ggml_type != GgmlType::I64 {
-            return Err(ModelError::Shape {
-                path: gguf.path().to_path_buf(),
-                name: tensor.name.clone(),
-                found: tensor.shape().to_vec(),
-                expected: vec![u64::from(rows)],
-            });
-        }
-        let data = gguf.data(tensor)?;
-        let ids = data.as_chunks().0.iter().map(|&id| i64::from_le_bytes(id));
-        let known = |id: i64| u32::try_from(id).ok().filter(|&id| id < target.n_vocab).ok_or(id);
-        match ids.map(known).collect() {
-            Ok(ids) => Ok(Some(ids)),
-            Err(id) => Err(wrap(DraftError::Mismatch {
-                what: "an id of d2t",
-                draft: id.to_string(),
-                target: format!("below {}", target.n_vocab),
-            })),
-        }
     }
 }

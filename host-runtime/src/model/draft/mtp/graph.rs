@@ -7,7 +7,7 @@ use super::{EMBEDDING_NORM, HIDDEN_NORM, Mtp, OWN_EMBEDDING, OWN_HEAD, OWN_NORM,
 use crate::gguf::Gguf;
 use crate::model::block::{Mix, Previous};
 use crate::model::cache_types::CacheTypes;
-use crate::model::draft::chain::{self, BLOCK};
+use crate::model::draft::chain::{self, BLOCK, Head};
 use crate::model::draft::kind::{DraftModel, finish};
 use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Part};
@@ -105,7 +105,8 @@ impl DraftModel for Mtp {
             g.update(Op::Add, stream, y);
             g.part(Part::DraftHead);
             let hidden = g.rms_norm(stream, &self.norm, self.rms_eps);
-            chain::guess(g, hidden, &self.head, self.n_vocab, draft);
+            let head = Head { label: &self.head, rows: self.n_vocab, reduced: false };
+            chain::guess(g, hidden, head, draft);
             last = Some(hidden);
         }
         chain::next(g, BLOCK - 1, false);
