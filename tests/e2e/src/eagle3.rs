@@ -37,6 +37,10 @@ pub enum Change<'c> {
     Key(&'c str, u32),
     /// With other layers of the target.
     Taps(&'c [i32]),
+    /// With attention to all tokens, and not to the same one alone.
+    Soft,
+    /// With another row for this token in its own embedding.
+    Embedding(u32),
 }
 
 struct Weights<'c> {
@@ -116,9 +120,15 @@ pub fn write(target: &Gguf, tables: Tables, changes: &[Change<'_>], path: &Path)
     }
     w.file.kv("eagle3.attention.layer_norm_rms_epsilon", 1e-6f32).kv("eagle3.rope.freq_base", 1e4f32);
     if own {
-        let embedding = values(target, "token_embd.weight");
+        let mut embedding = values(target, "token_embd.weight");
+        for change in changes {
+            if let Change::Embedding(token) = change {
+                embedding[*token as usize * n..][..n].rotate_left(1);
+            }
+        }
         w.put("token_embd.weight", &[n, n_vocab], &embedding);
-        let rows: Vec<f32> = embedding.chunks(2 * n).flat_map(|rows| rows[..n].to_vec()).collect();
+        let head = values(target, "token_embd.weight");
+        let rows: Vec<f32> = head.chunks(2 * n).flat_map(|rows| rows[..n].to_vec()).collect();
         w.put("output.weight", &[n, n_vocab / 2], &rows);
         let ids: Vec<u8> = (0..n_vocab as i64).step_by(2).flat_map(i64::to_le_bytes).collect();
         w.file
@@ -137,7 +147,8 @@ pub fn write(target: &Gguf, tables: Tables, changes: &[Change<'_>], path: &Path)
     };
     let unit =
         |size: f32| move |i: usize| (0..n).map(|k| if k == i { size } else { 0.0 }).collect::<Vec<f32>>();
-    let keys = numbers("keys", n * n, 0.0, 3.0 / (n as f32).sqrt());
+    let soft = changes.iter().any(|change| matches!(change, Change::Soft));
+    let keys = numbers("keys", n * n, 0.0, if soft { 0.5 } else { 3.0 } / (n as f32).sqrt());
     let keys = of_embedding(&|i| keys[i * n..][..n].to_vec());
     w.put("blk.0.attn_q.weight", &[2 * n, n], &keys);
     w.put("blk.0.attn_k.weight", &[2 * n, n], &keys);

@@ -13,15 +13,16 @@ mod emulator;
 
 use hexflash::device::qemu::{Qemu, Settings};
 use hexflash::device::{Arch, DeviceOptions};
-use hexflash::engine::Engine;
+use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Generated, Limits};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, DraftSource, Speculation};
 use hexflash::text::TextModel;
+use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::near_tie::Walk;
-use hexflash_e2e::reference::{self, GreedyCase};
+use hexflash_e2e::reference;
 use hexflash_e2e::state::Snapshot;
-use hexflash_e2e::{Draft, Model, generate, inproc, report, settings};
+use hexflash_e2e::{Draft, Model, assistant, eagle3, generate, inproc, report, settings};
 
 /// Tokens of a text.
 const TOKENS: usize = 64;
@@ -50,7 +51,7 @@ fn device_with(arch: Arch, threads: usize, vtcm_bytes: usize) -> Option<Qemu> {
 /// What is generated, and how much of it.
 struct Task {
     text: TextModel,
-    case: GreedyCase,
+    prompt: Vec<u32>,
     limits: Limits,
 }
 
@@ -59,8 +60,7 @@ impl Task {
         let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
         let parties = (&mut Sampler::new(greedy).unwrap(), &mut speculation);
         engine.reset();
-        let prompt = &self.case.prompt_ids;
-        generate(engine, &self.text.tokenizer, parties, prompt, &self.limits, |_| true).unwrap()
+        generate(engine, &self.text.tokenizer, parties, &self.prompt, &self.limits, |_| true).unwrap()
     }
 }
 
@@ -70,12 +70,45 @@ fn closed(engine: &mut Engine) -> Snapshot {
     Snapshot::of(engine)
 }
 
+/// That drafts of the model change neither text nor state; the text.
+fn drafts_change_nothing(task: &Task, engine: &mut Engine, what: &str) -> Generated {
+    let plain = task.run(engine, Speculation::off());
+    let state = closed(engine);
+    let drafted = task.run(engine, Speculation::new(DraftSource::Model, DraftLength::Fixed(7)));
+    assert_eq!(drafted.tokens, plain.tokens, "{what}: speculation changes the text");
+    state.assert_same(&closed(engine), what);
+    let accepted = drafted.stats.speculation.unwrap().accepted;
+    assert!(accepted > 0, "{what}: no draft was accepted");
+    report(format!("{what}: {accepted} of {} tokens drafted", plain.tokens.len()));
+    plain
+}
+
+/// Chains of drafts on a small target with random weights: of one that reads its caches, and of one that has
+/// its own.
+fn chains_change_nothing(arch: Arch) {
+    let dir = tempfile::tempdir().unwrap();
+    let assistant::Pair { target, assistant } = assistant::Pair::new(dir.path(), assistant::USUAL);
+    let eagle3 = eagle3::write(&target, eagle3::Tables::Own, &[], &dir.path().join("eagle3.gguf"));
+    let task = Task {
+        text: TextModel::read(&target).unwrap(),
+        prompt: (0..20).map(|i| 100 + i * i * 37 % 3000).collect(),
+        limits: Limits { max_tokens: Some(FEW), ignore_eos: true, ..Limits::default() },
+    };
+    let options = EngineOptions { n_ctx: Some(64), ..EngineOptions::default() };
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    for (name, draft) in [("assistant", &assistant), ("EAGLE3", &eagle3)] {
+        let Some(device) = device(arch) else { return };
+        let engine = Engine::load_with(&target, Some(draft), Box::new(device), &options, &image);
+        drafts_change_nothing(&task, &mut engine.unwrap(), &format!("{arch}, {name}"));
+    }
+}
+
 fn texts_are_those_of_inproc(arch: Arch, model: Model, tokens: usize) {
     let what = format!("{arch}, {model:?}");
     let Some(device) = device(arch) else { return };
     let task = Task {
         text: TextModel::read(&model.gguf()).unwrap(),
-        case: reference::greedy(model).cases.swap_remove(CASE),
+        prompt: reference::greedy(model).cases.swap_remove(CASE).prompt_ids,
         limits: Limits { max_tokens: Some(tokens), ignore_eos: true, ..Limits::default() },
     };
     let mut host = Draft::engine(None, model, inproc(settings()), Some(256));
@@ -83,19 +116,11 @@ fn texts_are_those_of_inproc(arch: Arch, model: Model, tokens: usize) {
     assert_eq!(expected.len(), tokens);
 
     let mut engine = Draft::engine(Some(Draft::Q8_0), model, device, Some(256));
-    let plain = task.run(&mut engine, Speculation::off());
-    let state = closed(&mut engine);
-    let drafts = Speculation::new(DraftSource::Model, DraftLength::Fixed(7));
-    let drafted = task.run(&mut engine, drafts);
-    assert_eq!(drafted.tokens, plain.tokens, "{what}: speculation changes the text");
-    state.assert_same(&closed(&mut engine), &what);
-    let accepted = drafted.stats.speculation.unwrap().accepted;
-    assert!(accepted > 0, "{what}: no draft was accepted");
-    report(format!("{what}: {accepted} of {tokens} tokens drafted"));
+    let plain = drafts_change_nothing(&task, &mut engine, &what);
 
     if plain.tokens != expected {
         let mut walk = Walk::new(model);
-        let differ = walk.follow(&mut engine, &task.case.prompt_ids, &expected, &what);
+        let differ = walk.follow(&mut engine, &task.prompt, &expected, &what);
         report(&walk);
         assert!(differ > 0, "{what}: generate() and single steps disagree");
         walk.assert_explained();
@@ -160,6 +185,16 @@ fn v73_q8_0() {
 #[test]
 fn v79_q8_0() {
     texts_are_those_of_inproc(Arch::V79, Model::Q8_0, TOKENS);
+}
+
+#[test]
+fn v73_chains() {
+    chains_change_nothing(Arch::V73);
+}
+
+#[test]
+fn v79_chains() {
+    chains_change_nothing(Arch::V79);
 }
 
 /// v68 has no instruction that makes floats of integers.

@@ -14,10 +14,11 @@ use hexflash::model::MAX_PENDING;
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{self, DraftLength, Speculation};
 use hexflash::text::TextModel;
+use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::Seq;
 use hexflash_abi::message::{Message, MessageKind, Response};
 use hexflash_abi::registers::Halt;
-use hexflash_e2e::{Draft, Model, assistant, inproc, report, settings};
+use hexflash_e2e::{Draft, Model, assistant, eagle3, inproc, report, settings};
 
 /// Steps before anything is counted, and steps that count.
 const WARM_UP: u32 = 8;
@@ -213,6 +214,12 @@ fn rounds() {
     let dir = tempfile::tempdir().unwrap();
     let pair = assistant::Pair::new(dir.path(), assistant::USUAL);
     rounds_with(|device| pair.engine(true, device, &EngineOptions::default()));
+    let target = Model::Q8_0.gguf();
+    let draft = eagle3::write(&target, eagle3::Tables::Shared, &[], &dir.path().join("eagle3.gguf"));
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    rounds_with(|device| {
+        Engine::load_with(&target, Some(&draft), Box::new(device), &EngineOptions::default(), &image).unwrap()
+    });
 }
 
 fn rounds_with(load: impl FnOnce(Tap) -> Engine) {

@@ -132,8 +132,28 @@ fn sessions_and_devices_do_not_matter() {
     assert_eq!(guesses(&mut engine, 9), expected, "on a device of its own");
 }
 
-/// Drafts depend on the anchor, on the row before it, and on earlier tokens, but not on the first one's
-/// embedding alone: nothing precedes it.
+/// The first token of a text has no row before it, and no pair of its own.
+#[test]
+fn no_token_sees_the_first_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let Pair { target, .. } = Pair::new(dir.path(), USUAL);
+    let mut text = tokens(5, 50);
+    // None of the others, and none that the head has a row for.
+    text[0] = 4001;
+    let drafts = |changes: &[Change<'_>]| {
+        let draft = eagle3::write(&target, Tables::Own, changes, &dir.path().join("draft.gguf"));
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let (device, options) = (Box::new(inproc(quick())), EngineOptions::default());
+        let mut engine = Engine::load_with(&target, Some(&draft), device, &options, &image).unwrap();
+        engine.prefill(&text[..49], |_| {}).unwrap();
+        guesses(&mut engine, text[49])
+    };
+    let expected = drafts(&[Change::Soft]);
+    assert_eq!(drafts(&[Change::Soft, Change::Embedding(text[0])]), expected);
+    assert_ne!(drafts(&[Change::Soft, Change::Embedding(text[1])]), expected);
+}
+
+/// Drafts depend on the anchor, on the row before it, and on earlier tokens.
 #[test]
 fn drafts_depend_on_what_they_should() {
     let options = EngineOptions::default();
