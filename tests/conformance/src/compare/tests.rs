@@ -140,9 +140,12 @@ fn scores_are_those_of_llama_cpp() {
     let dir = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-dense-f16.gguf");
     let path = dir.path().join("reranker.gguf");
-    // llama.cpp rounds what it multiplies with Q8_0 to eight bits, too.
+    // Logits of about 0.3 with the error that a model's logits may have (an NMSE of 1e-6) differ from each
+    // other by 1.6e-3 at four standard deviations, of which a share between two labels moves by a quarter.
+    // llama.cpp rounds what it multiplies with Q8_0 to eight bits besides.
+    const LIMIT: f32 = 4e-4;
     for (labels, ggml_type, limit) in
-        [(2, GgmlType::F32, 1e-5), (3, GgmlType::F16, 1e-3), (2, GgmlType::Q8_0, 1e-2)]
+        [(2, GgmlType::F32, LIMIT), (3, GgmlType::F16, LIMIT), (2, GgmlType::Q8_0, 1e-2)]
     {
         reranker::write(&source, labels, ggml_type, &path);
         let llama = Model::load(&path).unwrap();
