@@ -78,7 +78,7 @@ const CALLED: &[Names] = &[
         library: LIBC,
         since: 21,
         names: "__errno __system_property_get clock_gettime clock_nanosleep getauxval strerror_r syscall \
-            sysconf",
+            sysconf sysinfo",
     },
     // Random numbers, and the terminal of a conversation.
     Names { library: LIBC, since: 28, names: "getrandom tcgetattr tcsetattr" },
