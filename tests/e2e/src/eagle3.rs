@@ -102,7 +102,7 @@ pub fn write(target: &Gguf, tables: Tables, changes: &[Change<'_>], path: &Path)
         Change::Taps(taps) => Some(taps.to_vec()),
         _ => None,
     });
-    let taps = taps.unwrap_or_else(|| [0, layers / 2, layers].map(|layer| layer as i32).to_vec());
+    let taps = taps.unwrap_or_else(|| [0, layers / 2, layers - 1].map(|layer| layer as i32).to_vec());
     w.file.kv("eagle3.target_layers", taps);
     w.file.kv("eagle3.norm_before_fc", own).kv("eagle3.norm_before_residual", own);
     for (name, value) in [

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::GgmlType;
+use hexflash::gguf::writer::GgufWriter;
 
 use super::random::{Fill, ModelShape, contents};
 use super::vocabulary::Vocabulary;

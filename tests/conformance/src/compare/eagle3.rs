@@ -19,7 +19,7 @@ pub const ARCH: &str = "eagle3";
 /// The shape of a draft. Heads are as wide as its target's.
 #[derive(Clone, Copy, Debug)]
 pub struct Eagle3Shape {
-    /// Layers of the target that are tapped; their number means the output of the last one.
+    /// Layers of the target that are tapped.
     pub taps: [u32; 3],
     /// Width of its stream: the target's, unless it has tables of its own.
     pub width: u32,

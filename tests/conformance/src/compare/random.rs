@@ -348,10 +348,7 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     let dense = s.architecture.dense();
     let gemma = matches!(
         dense,
-        Architecture::Gemma2
-            | Architecture::Gemma3
-            | Architecture::Gemma4
-            | Architecture::GemmaEmbedding
+        Architecture::Gemma2 | Architecture::Gemma3 | Architecture::Gemma4 | Architecture::GemmaEmbedding
     );
     // What Granite's factors make of embeddings, of what layers add and of logits, weights make up for.
     let [embeddings, branches, _, logits] = match s.architecture {

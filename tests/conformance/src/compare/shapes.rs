@@ -714,13 +714,13 @@ pub const DRAFTED: &[Drafted] = &[
     // As those for Qwen3: tables of the target, the input of three layers.
     Drafted {
         name: "eagle3-f32",
-        target: ModelShape { weights: WeightType::F32, seed: 113, ..FEW_BITS },
+        target: ModelShape { weights: WeightType::F32, layers: 3, seed: 113, ..FEW_BITS },
         draft: Draft::Eagle3(EAGLE3),
     },
-    // As those for gpt-oss: all that a file may have of its own, and the output of the last layer.
+    // As those for gpt-oss: all that a file may have of its own.
     Drafted {
         name: "eagle3-own-tables-f16",
-        target: ModelShape { seed: 114, ..LLAMA },
+        target: ModelShape { layers: 4, seed: 114, ..LLAMA },
         draft: Draft::Eagle3(Eagle3Shape {
             taps: [0, 1, 3],
             width: 384,
@@ -735,8 +735,8 @@ pub const DRAFTED: &[Drafted] = &[
     // The row of the last token is a state beside those of the target.
     Drafted {
         name: "eagle3-hybrid-f32",
-        target: ModelShape { weights: WeightType::F32, mtp: false, seed: 115, ..WITH_HEAD },
-        draft: Draft::Eagle3(Eagle3Shape { taps: [0, 1, 2], width: 1024, ff: 1536, seed: 115, ..EAGLE3 }),
+        target: ModelShape { weights: WeightType::F32, layers: 4, mtp: false, seed: 115, ..WITH_HEAD },
+        draft: Draft::Eagle3(Eagle3Shape { taps: [1, 2, 3], width: 1024, ff: 1536, seed: 115, ..EAGLE3 }),
     },
 ];
 

@@ -29,15 +29,12 @@ impl<'m> Eagle3<'m> {
         // The width of the rows that it reads.
         let width = draft.meta("eagle3.target_hidden_size").and_then(|value| value.parse::<usize>().ok());
         let last = layers.iter().copied().max().unwrap_or(0) as usize;
-        if width != Some(target.n_embd()) || last > target.0.n_layer() {
+        if width != Some(target.n_embd()) || last >= target.0.n_layer() {
             return Err(LlamaError::Input("the draft was made for another target".to_owned()));
         }
         let mut of_target = Context::new(target, options)?;
         for &layer in &layers {
-            match layer as usize == target.0.n_layer() {
-                true => of_target.raw.keep_rows(true),
-                false => of_target.raw.tap_layer(layer),
-            }
+            of_target.raw.tap_layer(layer);
         }
         // SAFETY: both contexts end in one `Eagle3`, whose field order drops the draft first, and which gives
         // neither away.
@@ -51,7 +48,7 @@ impl<'m> Eagle3<'m> {
 impl Drafts for Eagle3<'_> {
     fn feed(&mut self, tokens: &[i32]) -> Result<()> {
         let Self { draft, target, layers, n_embd, waiting } = self;
-        let (width, last) = (target.model.n_embd(), target.model.0.n_layer());
+        let width = target.model.n_embd();
         let (mut failed, mut left) = (None, tokens);
         target.decode_chunks(
             tokens,
@@ -59,18 +56,17 @@ impl Drafts for Eagle3<'_> {
             |raw, pos, n| {
                 let mut taps = vec![0f32; n * layers.len() * width];
                 for (k, &layer) in layers.iter().enumerate() {
-                    let tap = match layer as usize == last {
-                        true => raw.kept_rows(n, width),
-                        false => raw.layer_input(layer, n, width),
-                    };
-                    let tap = tap.expect("the layer is tapped");
-                    for (row, tap) in taps.chunks_exact_mut(layers.len() * width).zip(tap.chunks_exact(width)) {
+                    let tap = raw.layer_input(layer, n, width).expect("the layer is tapped");
+                    for (row, tap) in taps.chunks_exact_mut(layers.len() * width).zip(tap.chunks_exact(width))
+                    {
                         row[k * width..][..width].copy_from_slice(tap);
                     }
                 }
                 let (chunk, rest) = left.split_at(n);
                 left = rest;
-                let mut codes = vec![draft.encode(Rows::Embd(&taps, n))];
+                // The encoder reads no positions, but llama.cpp wants those after the last pair.
+                let pairs = if waiting.is_some() { pos - 1 } else { pos };
+                let mut codes = vec![draft.encode(Rows::Embd(&taps, n), pairs)];
                 let fused = draft.kept_rows(n, *n_embd).expect("rows of the encoder are kept").to_vec();
                 // Each row stands beside the token after it; the last one waits.
                 let (before, first) = match waiting.take() {
@@ -80,8 +76,7 @@ impl Drafts for Eagle3<'_> {
                 let mut rows = [before, fused].concat();
                 *waiting = Some(rows.split_off(rows.len() - *n_embd));
                 if !rows.is_empty() {
-                    let pairs = Rows::Paired(&chunk[first..], &rows);
-                    codes.push(draft.decode(pairs, pos + first - 1, Outputs::None));
+                    codes.push(draft.decode(Rows::Paired(&chunk[first..], &rows), pairs, Outputs::None));
                 }
                 failed = failed.take().or(codes.into_iter().find(|&code| code != 0).map(|code| (code, pos)));
             },
@@ -91,7 +86,9 @@ impl Drafts for Eagle3<'_> {
 
     fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits> {
         let Self { draft, target, n_embd, waiting, .. } = self;
-        let Some(row) = waiting else { return Err(LlamaError::Input("no token before the chain".to_owned())) };
+        let Some(row) = waiting else {
+            return Err(LlamaError::Input("no token before the chain".to_owned()));
+        };
         let (n_vocab, start) = (target.model.n_vocab(), target.n_past() - 1);
         let (mut token, mut row) = (anchor, row.clone());
         let mut values = Vec::with_capacity(n * n_vocab);

@@ -315,10 +315,11 @@ impl<'m> RawContext<'m> {
         self.with_batch(rows, pos, outputs, |ctx, batch| unsafe { sys::llama_decode(ctx, batch) })
     }
 
-    /// One `llama_encode` of rows, all of which are outputs; llama.cpp's return code (0 is success).
-    pub(super) fn encode(&mut self, rows: Rows<'_>) -> i32 {
+    /// One `llama_encode` of rows at positions from `pos`, all of which are outputs; llama.cpp's return code (0
+    /// is success).
+    pub(super) fn encode(&mut self, rows: Rows<'_>, pos: usize) -> i32 {
         // SAFETY: as in `decode`.
-        self.with_batch(rows, 0, Outputs::All, |ctx, batch| unsafe { sys::llama_encode(ctx, batch) })
+        self.with_batch(rows, pos, Outputs::All, |ctx, batch| unsafe { sys::llama_encode(ctx, batch) })
     }
 
     /// Hands `call` the context and a batch of rows at positions from `pos`.

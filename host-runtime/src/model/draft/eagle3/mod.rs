@@ -42,7 +42,8 @@ struct Eagle3 {
     rms_eps: f32,
     /// Its layer, whose attention reads two rows of the stream's width.
     layer: Layer<Attention>,
-    /// Target layers whose input is tapped; the number of layers means the last one's output.
+    /// Target layers whose input is tapped. Which row of the last one's output a draft would read, before the
+    /// norm or behind it, files do not say, so that no layer behind it is tapped.
     taps: Vec<u32>,
     /// Width of the taps of a token, one after the other.
     tap_width: u32,
@@ -120,8 +121,8 @@ impl Eagle3 {
                 differ("the target's hidden size", hidden.to_string(), format!("at most {most}"))
             }
             () if n != TAPS => differ("the number of tapped layers", n.to_string(), TAPS.to_string()),
-            () if last > layers => {
-                differ("the last tapped layer", last.to_string(), format!("at most {layers}"))
+            () if last >= layers => {
+                differ("the last tapped layer", last.to_string(), format!("below {layers}"))
             }
             () if shares && self.n_embd != target.n_embd => {
                 differ("the hidden size", self.n_embd.to_string(), target.n_embd.to_string())

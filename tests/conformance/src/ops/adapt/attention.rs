@@ -175,7 +175,8 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     let y = p.token_output([dv as u32, (heads * group) as u32, t, seqs as u32], 2);
     let visibility = if causal { Visibility::Causal } else { Visibility::Block };
     let ops::Attention { scale, max_bias, softcap } = params;
-    let parameters = params::FlashAttn { scale, visibility: visibility.wire(), window: 0, softcap, max_bias, first: 0 };
+    let parameters =
+        params::FlashAttn { scale, visibility: visibility.wire(), window: 0, softcap, max_bias, first: 0 };
     let src = [Some(q), Some(k_cache), Some(v_cache), new_k, new_v, mask, sinks];
     p.op(Op::FlashAttnExt, &src, y, &parameters);
 
