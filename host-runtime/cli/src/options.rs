@@ -130,8 +130,8 @@ impl SpecType {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = SPECULATION)]
 pub(super) struct DrafterArgs {
-    /// Draft model (GGUF): DFlash or DSpark, EAGLE3, a Gemma 4 assistant, or an MTP head in a file of its own;
-    /// -md for short
+    /// Draft model (GGUF): DFlash or DSpark, EAGLE3, a Gemma 4 assistant, or an MTP head in a file of its
+    /// own; -md for short
     #[arg(long, aliases = ["spec-draft-model", "md"], value_name = "FILE")]
     pub(super) model_draft: Option<PathBuf>,
     /// Who drafts; of several, for each block the one whose drafts are worth most [default: the draft model,

@@ -75,7 +75,8 @@ pub(super) struct Common {
     pub output_norm: &'static str,
     /// What each layer gets of a token besides the stream: nothing, unless the architecture sets it.
     pub per_layer: Option<PerLayer>,
-    /// Width between the two matrices through which vectors of texts go: none, unless the architecture sets it.
+    /// Width between the two matrices through which vectors of texts go: none, unless the architecture sets
+    /// it.
     pub dense: Option<u32>,
     /// Whether no model of the architecture has the embedding for its LM head: then a file without a head is
     /// not whole.

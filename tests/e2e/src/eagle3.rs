@@ -16,7 +16,7 @@ use rand_pcg::Pcg32;
 /// Width of a head.
 const HEAD: usize = 32;
 
-/// What a draft has of its own.
+/// Tables that a draft reads, and what else its file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
     /// Nothing: it reads embedding and LM head of its target.

@@ -1,5 +1,5 @@
-//! EmbeddingGemma (`gemma-embedding`): layers of Gemma 3 whose tokens see later ones, too, in windows that lie
-//! around them. It gives vectors, and writes no text.
+//! EmbeddingGemma (`gemma-embedding`): layers of Gemma 3 whose tokens see later ones, too, in windows that
+//! lie around them. It gives vectors, and writes no text.
 
 use hexflash_abi::op::params::Visibility;
 

@@ -289,8 +289,8 @@ impl Pair {
         self.compared("MTP head", &mut llama, &mut engine, tokens, &plain).map(Some)
     }
 
-    /// Chains of drafts from a model in a file of its own whose drafts are made one after the other, and tokens
-    /// with them; `None` if it makes them otherwise.
+    /// Chains of drafts from a model in a file of its own whose drafts are made one after the other, and
+    /// tokens with them; `None` if it makes them otherwise.
     pub fn chains_of(&mut self, draft: &Path, tokens: &[i32], n: usize) -> Result<Option<Chains>, String> {
         let gguf = Gguf::open(draft).map_err(|e| e.to_string())?;
         let arch = gguf.meta().require_str("general.architecture").map_err(|e| e.to_string())?;

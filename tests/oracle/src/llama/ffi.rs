@@ -315,8 +315,8 @@ impl<'m> RawContext<'m> {
         self.with_batch(rows, pos, outputs, |ctx, batch| unsafe { sys::llama_decode(ctx, batch) })
     }
 
-    /// One `llama_encode` of rows at positions from `pos`, all of which are outputs; llama.cpp's return code (0
-    /// is success).
+    /// One `llama_encode` of rows at positions from `pos`, all of which are outputs; llama.cpp's return code
+    /// (0 is success).
     pub(super) fn encode(&mut self, rows: Rows<'_>, pos: usize) -> i32 {
         // SAFETY: as in `decode`.
         self.with_batch(rows, pos, Outputs::All, |ctx, batch| unsafe { sys::llama_encode(ctx, batch) })

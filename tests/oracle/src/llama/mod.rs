@@ -1,5 +1,5 @@
-//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, MTP heads, EAGLE3, Gemma 4
-//! assistants, quantization.
+//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, MTP heads, EAGLE3,
+//! Gemma 4 assistants, quantization.
 //!
 //! llama.cpp's log is off unless [`set_verbose`] turns it on.
 
