@@ -3,8 +3,8 @@
 //! llama.cpp's own loop is C++ (`common/speculative.cpp`) and not exported by the -sys crate; the graphs are
 //! llama.cpp's, the loop around them is here: one sequence, the best token of each link.
 
-use super::ffi::{Outputs, RawContext, Rows};
-use super::{Choice, Context, ContextOptions, Drafts, LlamaError, Logits, Model, Result};
+use super::ffi::{Outputs, RawContext};
+use super::{Context, ContextOptions, Drafts, LlamaError, Logits, Model, Result, links};
 
 /// A target and its assistant. Fields drop in order: the assistant's context refers to the target's.
 pub struct Assistant<'m> {
@@ -55,18 +55,6 @@ impl Drafts for Assistant<'_> {
     fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits> {
         let Self { draft, target, last } = self;
         let (n_vocab, pos) = (target.model.n_vocab(), target.n_past());
-        let (mut token, mut row) = (anchor, last.clone());
-        let mut values = Vec::with_capacity(n * n_vocab);
-        for _ in 0..n {
-            let code = draft.decode(Rows::Paired(&[token], &row), pos, Outputs::All);
-            if code != 0 {
-                return Err(LlamaError::Decode { code, pos });
-            }
-            let logits = draft.logits(0).expect("the row is an output");
-            values.extend_from_slice(logits);
-            token = Choice::of(logits).id;
-            row = draft.kept_rows(1, row.len()).expect("rows of outputs are kept").to_vec();
-        }
-        Ok(Logits { n_vocab, values })
+        links(draft, (anchor, &last[..]), n_vocab, std::iter::repeat_n(pos, n))
     }
 }

@@ -6,7 +6,7 @@
 //! waits for its token.
 
 use super::ffi::{Outputs, RawContext, Rows};
-use super::{Choice, Context, ContextOptions, Drafts, LlamaError, Logits, Model, Result};
+use super::{Context, ContextOptions, Drafts, LlamaError, Logits, Model, Result, links};
 
 /// A target and its draft. Fields drop in order: the draft's context refers to the target's.
 pub struct Eagle3<'m> {
@@ -85,26 +85,15 @@ impl Drafts for Eagle3<'_> {
     }
 
     fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits> {
-        let Self { draft, target, n_embd, waiting, .. } = self;
+        let Self { draft, target, waiting, .. } = self;
         let Some(row) = waiting else {
             return Err(LlamaError::Input("no token before the chain".to_owned()));
         };
         let (n_vocab, start) = (target.model.n_vocab(), target.n_past() - 1);
-        let (mut token, mut row) = (anchor, row.clone());
-        let mut values = Vec::with_capacity(n * n_vocab);
-        for pos in start..start + n {
-            let code = draft.decode(Rows::Paired(&[token], &row), pos, Outputs::All);
-            if code != 0 {
-                return Err(LlamaError::Decode { code, pos });
-            }
-            let logits = draft.logits(0).expect("the row is an output");
-            values.extend_from_slice(logits);
-            token = Choice::of(logits).id;
-            row = draft.kept_rows(1, *n_embd).expect("rows of outputs are kept").to_vec();
-        }
+        let logits = links(draft, (anchor, &row[..]), n_vocab, start..start + n)?;
         if !draft.forget_from(start) {
             return Err(LlamaError::Rollback(start));
         }
-        Ok(Logits { n_vocab, values })
+        Ok(logits)
     }
 }

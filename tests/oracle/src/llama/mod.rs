@@ -210,6 +210,29 @@ pub trait Drafts {
     fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits>;
 }
 
+/// The logits of a draft at these positions, each for the best token of the one before and the row that was
+/// kept of it; the first for `anchor` and `row`.
+fn links(
+    draft: &mut RawContext<'_>,
+    (anchor, row): (i32, &[f32]),
+    n_vocab: usize,
+    positions: impl ExactSizeIterator<Item = usize>,
+) -> Result<Logits> {
+    let (mut token, mut row) = (anchor, row.to_vec());
+    let mut values = Vec::with_capacity(positions.len() * n_vocab);
+    for pos in positions {
+        let code = draft.decode(Rows::Paired(&[token], &row), pos, Outputs::All);
+        if code != 0 {
+            return Err(LlamaError::Decode { code, pos });
+        }
+        let logits = draft.logits(0).expect("the row is an output");
+        values.extend_from_slice(logits);
+        token = Choice::of(logits).id;
+        row = draft.kept_rows(1, row.len()).expect("rows of outputs are kept").to_vec();
+    }
+    Ok(Logits { n_vocab, values })
+}
+
 /// The best token of a row of logits, and how clearly it won. Of equal logits the first wins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Choice {

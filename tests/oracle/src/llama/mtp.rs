@@ -4,7 +4,7 @@
 //! what they keep are llama.cpp's, the loop around them is here: one sequence, the best token of each link.
 
 use super::ffi::{Outputs, RawContext, Rows};
-use super::{Choice, Context, ContextOptions, Drafts, LlamaError, Logits, Model, Result};
+use super::{Context, ContextOptions, Drafts, LlamaError, Logits, Model, Result, links};
 
 /// A model and the head in its file.
 pub struct Mtp<'m> {
@@ -56,21 +56,10 @@ impl Drafts for Mtp<'_> {
     fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits> {
         let Self { head, target, before } = self;
         let (n_vocab, start) = (target.model.n_vocab(), target.n_past());
-        let (mut token, mut row) = (anchor, before.clone());
-        let mut values = Vec::with_capacity(n * n_vocab);
-        for pos in start..start + n {
-            let code = head.decode(Rows::Paired(&[token], &row), pos, Outputs::All);
-            if code != 0 {
-                return Err(LlamaError::Decode { code, pos });
-            }
-            let logits = head.logits(0).expect("the row is an output");
-            values.extend_from_slice(logits);
-            token = Choice::of(logits).id;
-            row = head.kept_rows(1, row.len()).expect("rows of outputs are kept").to_vec();
-        }
+        let logits = links(head, (anchor, &before[..]), n_vocab, start..start + n)?;
         if !head.forget_from(start) {
             return Err(LlamaError::Rollback(start));
         }
-        Ok(Logits { n_vocab, values })
+        Ok(logits)
     }
 }
