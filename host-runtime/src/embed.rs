@@ -16,7 +16,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::device::Device;
-use crate::engine::{Engine, EngineError, EngineOptions, open_device};
+use crate::engine::{Engine, EngineError, EngineOptions};
 use crate::error::Error;
 use crate::facade::ModelOptions;
 use crate::generate::retries::Retries;
@@ -137,11 +137,7 @@ impl Embedder {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: &ModelOptions) -> Result<Self, Error> {
-        let gguf = Gguf::open(path.as_ref())?;
-        let engine = Self::engine_options(&gguf, &options.engine)?;
-        let device = open_device(&options.device, &options.device_options, &gguf, None, &engine)?;
-        let image = ImageOptions { cache: options.cache.clone(), ..ImageOptions::default() };
-        Self::load(&gguf, device, &engine, &image)
+        options.open_as(path.as_ref(), Self::engine_options, Self::load)
     }
 
     /// The settings of an engine with which [`load`](Self::load) runs a model: a device that is chosen by
@@ -151,13 +147,12 @@ impl Embedder {
     /// The model is not one that hexflash runs; as [`Pooling::of`].
     pub fn engine_options(gguf: &Gguf, options: &EngineOptions) -> Result<EngineOptions, Error> {
         Pooling::of(gguf)?;
-        Self::options_for(gguf, options)
+        Ok(Self::options_for(options))
     }
 
-    /// The same, whatever the model's file says of poolings.
-    pub(crate) fn options_for(gguf: &Gguf, options: &EngineOptions) -> Result<EngineOptions, Error> {
-        model::read(gguf)?;
-        Ok(EngineOptions { vectors: true, speculate: false, ..options.clone() })
+    /// Settings of an engine whose steps give vectors, otherwise as `options`.
+    pub(crate) fn options_for(options: &EngineOptions) -> EngineOptions {
+        EngineOptions { vectors: true, speculate: false, ..options.clone() }
     }
 
     /// Loads a model onto a device, with [settings](Self::engine_options) for it.
@@ -170,8 +165,7 @@ impl Embedder {
         options: &EngineOptions,
         image: &ImageOptions<'_>,
     ) -> Result<Self, Error> {
-        let (pooling, options) = (Pooling::of(gguf)?, Self::engine_options(gguf, options)?);
-        Self::load_for(gguf, pooling, device, &options, image)
+        Self::load_for(gguf, Pooling::of(gguf)?, device, &Self::options_for(options), image)
     }
 
     /// Loads a model with this pooling, whatever its file says.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::chat::{Message, RenderOptions};
-use crate::device::DeviceOptions;
+use crate::device::{Device, DeviceOptions};
 use crate::engine::{self, Engine, EngineOptions, ModelFit, open_device};
 use crate::error::Error;
 use crate::generate::{Event, Generated, Generation, Limits, Request};
@@ -133,6 +133,24 @@ impl ModelOptions {
         let engine = Engine::load_with(&gguf, draft.as_ref(), device, &options, &image)?;
         let speculation = drafters.speculation();
         Ok(Model { text, engine, sampling, drafters, speculation })
+    }
+
+    /// Opens a file for something else than texts: asks for a device with the `settings` for its model, and
+    /// loads the model onto that.
+    ///
+    /// # Errors
+    /// The file or a setting cannot be used; those of `settings` and of `load`.
+    pub(crate) fn open_as<T>(
+        &self,
+        path: &Path,
+        settings: impl FnOnce(&Gguf, &EngineOptions) -> Result<EngineOptions, Error>,
+        load: impl FnOnce(&Gguf, Box<dyn Device>, &EngineOptions, &ImageOptions<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let gguf = Gguf::open(path)?;
+        let engine = settings(&gguf, &self.engine)?;
+        let image = ImageOptions { cache: self.cache.clone(), ..ImageOptions::default() };
+        let device = open_device(&self.device, &self.device_options, &gguf, None, &engine)?;
+        load(&gguf, device, &engine, &image)
     }
 
     /// How the model of a file would fit each version of the Hexagon NPU, opened with these options. No

@@ -13,11 +13,11 @@ use std::path::Path;
 
 use crate::device::Device;
 use crate::embed::{Embedder, Pooling};
-use crate::engine::{Engine, EngineError, EngineOptions, open_device};
+use crate::engine::{Engine, EngineError, EngineOptions};
 use crate::error::Error;
 use crate::facade::ModelOptions;
 use crate::gguf::{GgmlType, Gguf};
-use crate::model::{CLASSIFIER, CLASSIFIER_BIAS, ModelError, makes_scores};
+use crate::model::{self, CLASSIFIER, CLASSIFIER_BIAS, ModelError, makes_scores};
 use crate::text::{TextError, TextModel};
 use crate::tokenizer::Tokenizer;
 use crate::weights::tiles::{PLAIN, to_f32};
@@ -58,11 +58,7 @@ impl Reranker {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(path: impl AsRef<Path>, options: &ModelOptions) -> Result<Self, Error> {
-        let gguf = Gguf::open(path.as_ref())?;
-        let engine = Self::engine_options(&gguf, &options.engine)?;
-        let device = open_device(&options.device, &options.device_options, &gguf, None, &engine)?;
-        let image = ImageOptions { cache: options.cache.clone(), ..ImageOptions::default() };
-        Self::load(&gguf, device, &engine, &image)
+        options.open_as(path.as_ref(), Self::engine_options, Self::load)
     }
 
     /// The settings of an engine with which [`load`](Self::load) runs a model: a device that is chosen by
@@ -74,7 +70,8 @@ impl Reranker {
         if !makes_scores(gguf)? {
             return Err(ModelError::NoScores { path: gguf.path().to_owned() }.into());
         }
-        Embedder::options_for(gguf, options)
+        model::read(gguf)?;
+        Ok(Embedder::options_for(options))
     }
 
     /// Loads a model onto a device, with [settings](Self::engine_options) for it.

@@ -141,7 +141,7 @@ fn runtime() -> io::Result<Runtime> {
 /// Routes, and how what they lead to ends.
 struct House<Ended, Close, Abort> {
     routes: Router,
-    /// What is waited for: an end by itself.
+    /// End of the routes by themselves.
     ended: Ended,
     /// Has nothing more accepted.
     close: Close,

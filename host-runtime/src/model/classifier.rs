@@ -5,7 +5,7 @@ use crate::gguf::Gguf;
 
 /// Rows of the classifier, `{n_embd, labels}`.
 pub(crate) const CLASSIFIER: &str = "cls.output.weight";
-/// What is added to its results, `{labels}`.
+/// Bias of the classifier, `{labels}`.
 pub(crate) const CLASSIFIER_BIAS: &str = "cls.output.bias";
 
 /// Number of the pooling `rank` in llama.cpp's enumeration.
@@ -14,7 +14,7 @@ const RANK: u32 = 4;
 /// Whether the file's pooling is `rank`: its model scores texts.
 ///
 /// # Errors
-/// Its keys cannot be read.
+/// The file has no architecture, or a pooling that is no number.
 pub(crate) fn makes_scores(gguf: &Gguf) -> Result<bool, ModelError> {
     let arch = gguf.meta().require_str("general.architecture")?;
     Ok(gguf.meta().u32_opt(&format!("{arch}.pooling_type"))? == Some(RANK))

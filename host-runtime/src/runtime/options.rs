@@ -108,11 +108,10 @@ pub(crate) fn settle(
     } else if n_ctx < block {
         format!("at least {block}, a block of the draft")
     } else {
-        let batch = batch(options.batch, n_ctx)?;
-        let options = match causal {
-            true => EngineOptions { batch, ..options.clone() },
-            false => EngineOptions { batch: n_ctx, whole_windows: true, vectors: true, ..options.clone() },
-        };
+        let mut options = EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
+        if !causal {
+            options = EngineOptions { batch: n_ctx, whole_windows: true, vectors: true, ..options };
+        }
         return Ok((n_ctx, options));
     };
     Err(EngineError::Setting { setting: Setting::Context, allowed, found: n_ctx.into() })

@@ -14,8 +14,8 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::order::{NO_TEXT, token_id};
 
-/// Most texts of a request, as with OpenAI.
-const MAX_INPUTS: usize = 2048;
+/// Most texts of a request, as with OpenAI, and most documents.
+pub(super) const MAX_INPUTS: usize = 2048;
 
 /// Form of the vectors.
 #[derive(Clone, Copy, Default, Deserialize)]

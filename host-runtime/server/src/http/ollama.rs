@@ -103,7 +103,7 @@ pub(super) async fn ps(State(app): Shared) -> Result<Json<Value>, ApiError> {
     Ok(Json(json!({ "models": [loaded(app.model()?)] })))
 }
 
-/// What is told of a model that is loaded.
+/// Entry of a model that is loaded.
 pub(crate) fn loaded(model: &Model) -> Value {
     let mut entry = entry(model);
     entry["size_vram"] = model.card.bytes.into();

@@ -8,12 +8,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::app::{App, Makes, Model, Shared};
+use super::embeddings::MAX_INPUTS;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::json::with;
-
-/// Most documents of a request, as with texts for vectors.
-const MAX_DOCUMENTS: usize = 2048;
 
 /// Fields of a request for scores.
 #[derive(Default, Deserialize)]
@@ -87,8 +85,8 @@ async fn rank(app: &Arc<App>, asked: Asked) -> Result<(Vec<Ranked>, usize), ApiE
     if documents.is_empty() {
         return Err(ApiError::field(name, "the list is empty"));
     }
-    if documents.len() > MAX_DOCUMENTS {
-        let reason = format!("{} are too many; send at most {MAX_DOCUMENTS} at a time", documents.len());
+    if documents.len() > MAX_INPUTS {
+        let reason = format!("{} are too many; send at most {MAX_INPUTS} at a time", documents.len());
         return Err(ApiError::field(name, reason));
     }
     let work = Arc::clone(app);

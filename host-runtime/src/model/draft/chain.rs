@@ -44,6 +44,26 @@ pub(super) fn token(g: &mut Graph<'_>, i: u32, flags: TensorFlags) -> Tensor {
     g.rec.tokens_on(token, 0)
 }
 
+/// Embeddings {n_embd,t} of tokens{t}, by the table of that label.
+pub(super) fn embed(g: &mut Graph<'_>, table: &str, n_embd: u32, tokens: Tensor) -> Tensor {
+    let table = g.weight(table);
+    let x = g.activation([n_embd, g.t(), 1, 1], Some(1));
+    g.rec.op(Op::GetRows, &[table, tokens], x);
+    x
+}
+
+/// Two rows {n_embd,t}, each behind the norm of its label, one after the other as {2 n_embd,t}; and the
+/// second of them alone.
+pub(super) fn pair(g: &mut Graph<'_>, rows: [(Tensor, &str); 2], eps: f32) -> [Tensor; 2] {
+    let n = g.rec.ne(rows[0].0)[0];
+    let both = g.activation_like(rows[0].0, 2 * n);
+    let halves = [0, n].map(|first| g.columns(both, first, n));
+    for ((row, norm), half) in rows.into_iter().zip(halves) {
+        g.rms_norm_into(row, norm, eps, half);
+    }
+    [both, halves[1]]
+}
+
 /// Room for the ids of draft number `draft` and those after it, as far as the token axis goes, I32 {t}, and
 /// for their margins, F32 {t}.
 pub(super) fn room(g: &mut Graph<'_>, draft: u32) -> [Tensor; 2] {
@@ -65,7 +85,7 @@ pub(super) fn room(g: &mut Graph<'_>, draft: u32) -> [Tensor; 2] {
 pub(super) struct Head<'h> {
     /// Label of its matrix {n_embd,rows}.
     pub label: &'h str,
-    /// Its rows.
+    /// Rows of that matrix.
     pub rows: u32,
     /// Whether it has rows for some tokens only.
     pub reduced: bool,

@@ -15,11 +15,11 @@ pub(super) const IDS: &str = "d2t";
 /// A matrix with a row per token: the draft's own or the target's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Table {
-    /// Its name in the file that has it.
+    /// Name of the matrix in the file that has it.
     pub name: &'static str,
-    /// The model that has it.
+    /// Model that has it.
     pub owner: Scope,
-    /// Its rows.
+    /// Rows of the matrix.
     pub rows: u32,
 }
 
@@ -41,7 +41,7 @@ impl Table {
         }
     }
 
-    /// Its label.
+    /// Label of the matrix.
     pub(super) fn label(&self) -> String {
         self.owner.label(self.name)
     }

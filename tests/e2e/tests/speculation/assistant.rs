@@ -13,7 +13,7 @@ use hexflash_e2e::{generate, inproc, report};
 
 use crate::common::{closed, greedy, limits, model_drafts, quick};
 use crate::rig::{CLOSE, Rig, in_turn, prompts, speculations, tokens};
-use crate::written::{self, Way, cut, guesses};
+use crate::written::{self, Way, cut, guesses_after};
 
 /// A pair of this shape, and plain decoding of its target.
 fn rig(shape: Shape, options: &EngineOptions) -> Rig {
@@ -180,12 +180,7 @@ fn drafts_depend_on_what_they_should() {
         let rig = rig(shape, &EngineOptions::default());
         let mut engine = rig.engine(&EngineOptions::default());
         let text = tokens(5, 50);
-        let mut margins = |text: &[u32]| {
-            let (&anchor, before) = text.split_last().unwrap();
-            engine.reset();
-            engine.prefill(before, |_| {}).unwrap();
-            guesses(&mut engine, anchor)
-        };
+        let mut margins = |text: &[u32]| guesses_after(&mut engine, text);
         let first = margins(&text);
         assert_eq!(margins(&text), first);
         let changed = |i: usize| {

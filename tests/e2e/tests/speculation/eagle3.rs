@@ -13,7 +13,7 @@ use hexflash_e2e::{Model, inproc, report};
 
 use crate::common::{greedy, limits, quick};
 use crate::rig::{Rig, in_turn, prompts, speculations, tokens};
-use crate::written::{self, Way, cut, guesses};
+use crate::written::{self, Way, cut, guesses_after};
 
 /// A dense target with random weights, and its draft.
 fn dense(tables: Tables, options: &EngineOptions) -> Rig {
@@ -116,20 +116,16 @@ fn sessions_and_devices_do_not_matter() {
     let [target, draft] = &rig.files;
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let threads = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
-    let text = tokens(6, 60);
-    let mut expected = rig.engine(&options);
-    expected.prefill(&text, |_| {}).unwrap();
-    let expected = guesses(&mut expected, 9);
+    let text = tokens(6, 61);
+    let expected = guesses_after(&mut rig.engine(&options), &text);
     for sessions in [2, 3] {
         let device = SplitDevice::<Inproc>::open(&threads, sessions).unwrap();
         let mut engine = Engine::load_with(target, Some(draft), Box::new(device), &options, &image).unwrap();
-        engine.prefill(&text, |_| {}).unwrap();
-        assert_eq!(guesses(&mut engine, 9), expected, "{sessions} sessions");
+        assert_eq!(guesses_after(&mut engine, &text), expected, "{sessions} sessions");
     }
     let devices = [0; 2].map(|_| Box::new(inproc(quick())) as Box<dyn Device>);
     let mut engine = Engine::load_placed(target, draft, devices, &options, &image).unwrap();
-    engine.prefill(&text, |_| {}).unwrap();
-    assert_eq!(guesses(&mut engine, 9), expected, "on a device of its own");
+    assert_eq!(guesses_after(&mut engine, &text), expected, "on a device of its own");
 }
 
 /// The first token of a text has no row before it, and no pair of its own.
@@ -145,8 +141,7 @@ fn no_token_sees_the_first_one() {
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
         let (device, options) = (Box::new(inproc(quick())), EngineOptions::default());
         let mut engine = Engine::load_with(&target, Some(&draft), device, &options, &image).unwrap();
-        engine.prefill(&text[..49], |_| {}).unwrap();
-        guesses(&mut engine, text[49])
+        guesses_after(&mut engine, &text)
     };
     let expected = drafts(&[Change::Soft]);
     assert_eq!(drafts(&[Change::Soft, Change::Embedding(text[0])]), expected);
@@ -160,12 +155,7 @@ fn drafts_depend_on_what_they_should() {
     let rig = dense(Tables::Shared, &options);
     let mut engine = rig.engine(&options);
     let text = tokens(5, 50);
-    let mut margins = |text: &[u32]| {
-        let (&anchor, before) = text.split_last().unwrap();
-        engine.reset();
-        engine.prefill(before, |_| {}).unwrap();
-        guesses(&mut engine, anchor)
-    };
+    let mut margins = |text: &[u32]| guesses_after(&mut engine, text);
     let first = margins(&text);
     assert_eq!(margins(&text), first);
     for i in [49, 48, 47, 0] {

@@ -13,6 +13,14 @@ pub fn guesses(engine: &mut Engine, anchor: u32) -> (Vec<u32>, Vec<u32>) {
     (drafts, margins.into_iter().map(f32::to_bits).collect())
 }
 
+/// The guesses of an engine that has all of a text but its last token, which is the anchor.
+pub fn guesses_after(engine: &mut Engine, text: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let (&anchor, before) = text.split_last().unwrap();
+    engine.reset();
+    engine.prefill(before, |_| {}).unwrap();
+    guesses(engine, anchor)
+}
+
 /// A way to change a text that was written so far, which the whole text begins with.
 pub type Way = fn(&mut Engine, text: &[u32], &mut Pcg32);
 
@@ -29,11 +37,7 @@ pub fn cut(engine: &mut Engine, random: &mut Pcg32) -> usize {
 /// which gets the text as one prompt.
 pub fn check([straight, engine]: [&mut Engine; 2], text: &[u32], more: &[Way], what: &str) {
     let mut random = Pcg32::seed_from_u64(3);
-    let mut expected = |n: usize| {
-        straight.reset();
-        straight.prefill(&text[..n], |_| {}).unwrap();
-        guesses(straight, text[n])
-    };
+    let mut expected = |n: usize| guesses_after(straight, &text[..=n]);
     engine.prefill(&text[..1], |_| {}).unwrap();
     let mut ways = vec![0; 4 + more.len()];
     for turn in 0..150 {

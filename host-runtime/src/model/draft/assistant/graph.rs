@@ -126,9 +126,7 @@ impl Assistant {
     fn enter(&self, g: &mut Graph<'_>, draft: u32, last: Option<Tensor>) -> Tensor {
         let n = self.n_embd_target;
         let token = chain::token(g, draft, TensorFlags::empty());
-        let embedding = g.weight(EMBEDDING);
-        let embedded = g.activation([n, g.t(), 1, 1], Some(1));
-        g.rec.op(Op::GetRows, &[embedding, token], embedded);
+        let embedded = chain::embed(g, EMBEDDING, n, token);
         let both = g.activation_like(embedded, 2 * n);
         let [x, h] = [0, n].map(|first| g.columns(both, first, n));
         let scale = Scale { scale: self.embedding_scale, bias: 0.0 };

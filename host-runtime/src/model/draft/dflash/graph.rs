@@ -146,9 +146,7 @@ impl DFlash {
         let t = g.t();
         let noise = g.kept_part(&ALL.label(NOISE), 0, [t, 1, 1, 1], TensorFlags::empty());
         g.rec.tokens_on(noise, 0);
-        let embedding = g.weight(&self.embedding.label());
-        let x = g.activation([self.n_embd, t, 1, 1], Some(1));
-        g.rec.op(Op::GetRows, &[embedding, noise], x);
+        let x = chain::embed(g, &self.embedding.label(), self.n_embd, noise);
         if self.embedding_scale != 1.0 {
             let scale = Scale { scale: self.embedding_scale, bias: 0.0 };
             g.rec.op_with(Op::Scale, &[Some(x)], &[x], &scale);

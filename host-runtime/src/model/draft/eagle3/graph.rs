@@ -1,4 +1,4 @@
-//! What an EAGLE3 draft has on the device: weights, memory, and its graph.
+//! Weights, memory and graph of an EAGLE3 draft on the device.
 
 use hexflash_abi::Op;
 use hexflash_abi::program::TensorFlags;
@@ -86,9 +86,10 @@ impl DraftModel for Eagle3 {
     }
 
     fn observe(&self, g: &mut Graph<'_>, tokens: Tensor, features: Tensor) {
-        let taps = match self.norm_before_fusion {
-            true => g.rms_norm(features, &ALL.label(TAPS_NORM), self.rms_eps),
-            false => features,
+        let taps = if self.norm_before_fusion {
+            g.rms_norm(features, &ALL.label(TAPS_NORM), self.rms_eps)
+        } else {
+            features
         };
         let fused = g.linear(taps, &ALL.label(FUSION));
         let before = self.previous().record(g, LAYER, fused);
@@ -131,20 +132,14 @@ impl Eagle3 {
 
     /// Embeddings {n_embd,t} of tokens{t}.
     fn embed(&self, g: &mut Graph<'_>, tokens: Tensor) -> Tensor {
-        let embedding = g.weight(&self.embedding.label());
-        let x = g.activation([self.n_embd, g.t(), 1, 1], Some(1));
-        g.rec.op(Op::GetRows, &[embedding, tokens], x);
-        x
+        chain::embed(g, &self.embedding.label(), self.n_embd, tokens)
     }
 
-    /// What the attention reads {2 n_embd,t}: a row of an embedding and of what precedes it, each behind its
-    /// norm; and what the layer adds to {n_embd,t}.
+    /// Rows that the attention reads {2 n_embd,t}: an embedding and the row before it, each behind its norm;
+    /// and the row {n_embd,t} that the layer adds to.
     fn join(&self, g: &mut Graph<'_>, embedded: Tensor, before: Tensor) -> [Tensor; 2] {
-        let n = self.n_embd;
-        let both = g.activation_like(embedded, 2 * n);
-        let [own, fused] = [0, n].map(|first| g.columns(both, first, n));
-        g.rms_norm_into(embedded, &LAYER.label(self.layer.norms.before_mixer), self.rms_eps, own);
-        g.rms_norm_into(before, &LAYER.label(FUSED_NORM), self.rms_eps, fused);
-        [both, if self.norm_before_residual { fused } else { before }]
+        let [own, fused] = [self.layer.norms.before_mixer, FUSED_NORM].map(|norm| LAYER.label(norm));
+        let [both, normed] = chain::pair(g, [(embedded, &own), (before, &fused)], self.rms_eps);
+        [both, if self.norm_before_residual { normed } else { before }]
     }
 }

@@ -82,56 +82,50 @@ pub(super) fn read(
     let rope = attention.rope.map(|rope| Rope { pairs: RopeMode::Norm, ..rope.with_factors(keys) });
     let attention =
         Attention { n_in: 2 * n_embd, rope, norm: None, queries: Queries::Apart, first: 1, ..attention };
-    let head = Table::head(gguf, target);
-    let draft = Eagle3 {
+    let wrap = |error| ModelError::Draft { path: gguf.path().to_path_buf(), error };
+    let (taps, hidden) = (taps::read(keys)?, keys.require("target_hidden_size")?);
+    let (embedding, head) = (Table::embedding(gguf, target), Table::head(gguf, target));
+    belongs_to(target, n_embd, hidden, &taps, [&embedding, &head]).map_err(wrap)?;
+    Ok(Box::new(Eagle3 {
         n_embd,
         rms_eps,
         layer: Layer::new(n_embd, rms_eps, attention, Mlp::read(keys, n_embd)?),
-        taps: taps::read(keys)?,
-        tap_width: 0,
+        tap_width: TAPS as u32 * target.n_embd,
+        taps,
         norm_before_fusion: keys.meta().bool_or(&keys.key("norm_before_fc"), false)?,
         norm_before_residual: keys.meta().bool_or(&keys.key("norm_before_residual"), false)?,
-        embedding: Table::embedding(gguf, target),
-        d2t: None,
-        fused: if target.state_bytes() > 0 { Purpose::Recurrent } else { Purpose::DraftRows },
+        embedding,
+        d2t: head.ids(gguf, target)?,
         head,
-    };
-    let hidden = keys.require("target_hidden_size")?;
-    draft
-        .belongs_to(hidden, target)
-        .map_err(|error| ModelError::Draft { path: gguf.path().to_path_buf(), error })?;
-    let d2t = draft.head.ids(gguf, target)?;
-    Ok(Box::new(Eagle3 { d2t, tap_width: TAPS as u32 * target.n_embd, ..draft }))
+        fused: if target.state_bytes() > 0 { Purpose::Recurrent } else { Purpose::DraftRows },
+    }))
 }
 
-impl Eagle3 {
-    /// Refuses a draft for a target of the width `hidden` where that is not `target`.
-    fn belongs_to(&self, hidden: u32, target: &Decoder) -> Result<(), DraftError> {
-        let layers = target.layers.len() as u32;
-        let shares = !self.embedding.is_own() || !self.head.is_own();
-        let last = self.taps.last().copied().unwrap_or(0);
-        let most = LIMIT / TAPS as u32;
-        let n = self.taps.len();
-        let differ = |what, draft: String, target: String| Err(DraftError::Mismatch { what, draft, target });
-        match () {
-            () if hidden != target.n_embd => {
-                differ("the target's hidden size", hidden.to_string(), target.n_embd.to_string())
-            }
-            () if hidden > most => {
-                differ("the target's hidden size", hidden.to_string(), format!("at most {most}"))
-            }
-            () if n != TAPS => differ("the number of tapped layers", n.to_string(), TAPS.to_string()),
-            () if last >= layers => {
-                differ("the last tapped layer", last.to_string(), format!("below {layers}"))
-            }
-            () if shares && self.n_embd != target.n_embd => {
-                differ("the hidden size", self.n_embd.to_string(), target.n_embd.to_string())
-            }
-            () if self.head.rows > target.n_vocab => {
-                let (draft, target) = (self.head.rows.to_string(), target.n_vocab.to_string());
-                differ("the size of the vocabulary", draft, target)
-            }
-            () => Ok(()),
+/// Refuses a draft of this width, with these taps, embedding and head, for a target of the width `hidden`,
+/// where that is not `target`.
+fn belongs_to(
+    target: &Decoder,
+    n_embd: u32,
+    hidden: u32,
+    taps: &[u32],
+    [embedding, head]: [&Table; 2],
+) -> Result<(), DraftError> {
+    let layers = target.layers.len() as u32;
+    let last = taps.last().copied().unwrap_or(0);
+    let shares = !embedding.is_own() || !head.is_own();
+    let most = LIMIT / TAPS as u32;
+    let checks = [
+        ("the target's hidden size", hidden == target.n_embd, hidden, target.n_embd.to_string()),
+        ("the target's hidden size", hidden <= most, hidden, format!("at most {most}")),
+        ("the number of tapped layers", taps.len() == TAPS, taps.len() as u32, TAPS.to_string()),
+        ("the last tapped layer", last < layers, last, format!("below {layers}")),
+        ("the hidden size", !shares || n_embd == target.n_embd, n_embd, target.n_embd.to_string()),
+        ("the size of the vocabulary", head.rows <= target.n_vocab, head.rows, target.n_vocab.to_string()),
+    ];
+    match checks.into_iter().find(|(_, fits, ..)| !fits) {
+        Some((what, _, draft, target)) => {
+            Err(DraftError::Mismatch { what, draft: draft.to_string(), target })
         }
+        None => Ok(()),
     }
 }

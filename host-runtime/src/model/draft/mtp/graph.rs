@@ -120,20 +120,14 @@ impl Mtp {
 
     /// Embeddings {n_embd,t} of tokens{t}.
     fn embed(&self, g: &mut Graph<'_>, tokens: Tensor) -> Tensor {
-        let embedding = g.weight(&self.embedding);
-        let x = g.activation([self.n_embd, g.t(), 1, 1], Some(1));
-        g.rec.op(Op::GetRows, &[embedding, tokens], x);
-        x
+        chain::embed(g, &self.embedding, self.n_embd, tokens)
     }
 
     /// What enters the layer: one row of an embedding and of what precedes it, each behind its norm.
     fn join(&self, g: &mut Graph<'_>, embedded: Tensor, before: Tensor) -> Tensor {
-        let (n, scope) = (self.n_embd, scope(self.number));
-        let both = g.activation_like(embedded, 2 * n);
-        for (i, (x, norm)) in [(embedded, EMBEDDING_NORM), (before, HIDDEN_NORM)].into_iter().enumerate() {
-            let half = g.columns(both, i as u32 * n, n);
-            g.rms_norm_into(x, &scope.label(norm), self.rms_eps, half);
-        }
+        let scope = scope(self.number);
+        let [own, hidden] = [EMBEDDING_NORM, HIDDEN_NORM].map(|norm| scope.label(norm));
+        let [both, _] = chain::pair(g, [(embedded, &own), (before, &hidden)], self.rms_eps);
         g.linear(both, &scope.label(PROJECTION))
     }
 }
