@@ -16,6 +16,7 @@ pub use hexflash_abi::program::Numerics;
 
 pub use crate::runtime::copy_error::CopyError;
 pub use crate::runtime::error::EngineError;
+pub use crate::runtime::files::ModelFiles;
 pub use crate::runtime::fit::{ChipFit, ModelFit, Remedy, SessionNeeds, estimate_fit, fit, open_device};
 pub use crate::runtime::id::SequenceId;
 pub use crate::runtime::kind::program_names;
@@ -26,6 +27,7 @@ pub use crate::runtime::stats::StepStats;
 pub use crate::sequence::block::DraftBlock;
 pub use crate::sequence::copy::SequenceCopy;
 pub use crate::sequence::engine::Engine;
+pub use crate::sequence::pictures::PictureRows;
 pub use crate::sequence::report::{RoundLimits, RoundReport};
 pub use crate::sequence::rounds::{IdleRounds, Rounds};
 pub use crate::sequence::steps::{RowKind, StepRows};

@@ -41,6 +41,12 @@ pub enum Error {
     /// A generation.
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    /// A picture cannot be used.
+    #[error("{reason}")]
+    Picture {
+        /// Why, in a line.
+        reason: String,
+    },
 }
 
 /// What an error is charged to.
@@ -67,6 +73,7 @@ impl fmt::Debug for Error {
             Self::Device(error) => ("Device", error),
             Self::Engine(error) => ("Engine", error),
             Self::Generate(error) => ("Generate", error),
+            Self::Picture { reason } => ("Picture", reason),
         };
         f.debug_tuple(name).field(error).finish()
     }
@@ -83,6 +90,7 @@ impl Error {
             Self::Device(error) => error.blame(),
             Self::Engine(error) => error.blame(),
             Self::Generate(error) => error.blame(),
+            Self::Picture { .. } => Blame::Input,
         }
     }
 }
@@ -236,9 +244,15 @@ impl EngineError {
             | Self::Copy(_)
             | Self::RollBack { .. }
             | Self::DoesNotFit { .. }
+            | Self::DraftsWithPictures
+            | Self::PictureLast
             | Self::NoProgram { .. } => Blame::Input,
             // Files were checked when they were loaded.
-            Self::NotFinite { .. } | Self::Broken | Self::Commit { .. } | Self::Twice { .. } => Blame::System,
+            Self::NotFinite { .. }
+            | Self::TooManyPictures
+            | Self::Broken
+            | Self::Commit { .. }
+            | Self::Twice { .. } => Blame::System,
         }
     }
 }

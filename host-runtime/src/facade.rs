@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use crate::chat::{Message, RenderOptions};
 use crate::device::{Device, DeviceOptions};
-use crate::engine::{self, Engine, EngineOptions, ModelFit, open_device};
+use crate::engine::{self, Engine, EngineOptions, ModelFiles, ModelFit, open_device};
 use crate::error::Error;
 use crate::generate::{Event, Generated, Generation, Limits, Request};
 use crate::gguf::Gguf;
 use crate::model;
+#[cfg(feature = "pictures")]
+use crate::picture::{self, EncodedPicture, Layout, Picture};
 use crate::sampler::{Sampler, SamplerOverrides, SamplerParams};
 use crate::speculation::{DraftLength, DraftSource, Drafter, NGram, NGramPool, Speculation};
 use crate::text::{TextError, TextModel};
@@ -28,6 +30,8 @@ pub struct ModelOptions {
     pub cache: CachePolicy,
     /// Who drafts.
     pub drafts: Drafts,
+    /// An encoder of pictures for the model (mmproj), if there is one. There are no drafts of a model then.
+    pub encoder: Option<PathBuf>,
     /// How many tokens are drafted at once.
     pub draft_length: DraftLength,
     /// What is sampled otherwise than the model recommends.
@@ -59,6 +63,7 @@ impl Default for ModelOptions {
             engine: EngineOptions::default(),
             cache: CachePolicy::default(),
             drafts: Drafts::default(),
+            encoder: None,
             draft_length: DraftLength::Auto,
             sampling: SamplerOverrides::default(),
         }
@@ -83,6 +88,12 @@ impl ModelOptions {
     #[must_use]
     pub fn draft(self, path: impl Into<PathBuf>) -> Self {
         Self { drafts: Drafts::Model(path.into()), ..self }
+    }
+
+    /// With an encoder of pictures (mmproj).
+    #[must_use]
+    pub fn encoder(self, path: impl Into<PathBuf>) -> Self {
+        Self { encoder: Some(path.into()), ..self }
     }
 
     /// With room for `n` tokens; 0 for as many as the model was trained for.
@@ -129,8 +140,10 @@ impl ModelOptions {
         let (draft, drafters) = self.find_drafters(&gguf)?;
         let options = self.engine_options(&drafters);
         let image = ImageOptions { cache: self.cache.clone(), ..ImageOptions::default() };
-        let device = open_device(&self.device, &self.device_options, &gguf, draft.as_ref(), &options)?;
-        let engine = Engine::load_with(&gguf, draft.as_ref(), device, &options, &image)?;
+        let encoder = self.encoder.as_deref().map(Gguf::open).transpose()?;
+        let files = ModelFiles::of(&gguf).with_draft(draft.as_ref()).with_encoder(encoder.as_ref());
+        let device = open_device(&self.device, &self.device_options, files, &options)?;
+        let engine = Engine::load_files(files, device, &options, &image)?;
         let speculation = drafters.speculation();
         Ok(Model { text, engine, sampling, drafters, speculation })
     }
@@ -149,7 +162,7 @@ impl ModelOptions {
         let gguf = Gguf::open(path)?;
         let engine = settings(&gguf, &self.engine)?;
         let image = ImageOptions { cache: self.cache.clone(), ..ImageOptions::default() };
-        let device = open_device(&self.device, &self.device_options, &gguf, None, &engine)?;
+        let device = open_device(&self.device, &self.device_options, ModelFiles::of(&gguf), &engine)?;
         load(&gguf, device, &engine, &image)
     }
 
@@ -161,12 +174,14 @@ impl ModelOptions {
     pub fn fit(&self, path: impl AsRef<Path>) -> Result<ModelFit, Error> {
         let gguf = Gguf::open(path.as_ref())?;
         let (draft, drafters) = self.find_drafters(&gguf)?;
-        Ok(engine::fit(&gguf, draft.as_ref(), &self.engine_options(&drafters))?)
+        let encoder = self.encoder.as_deref().map(Gguf::open).transpose()?;
+        let files = ModelFiles::of(&gguf).with_draft(draft.as_ref()).with_encoder(encoder.as_ref());
+        Ok(engine::fit(files, &self.engine_options(&drafters))?)
     }
 
     /// The draft model for a target, if one drafts, and all drafters.
     fn find_drafters(&self, gguf: &Gguf) -> Result<(Option<Gguf>, Drafters), Error> {
-        let head = || model::has_mtp_head(gguf).then(|| gguf.path());
+        let head = || (self.encoder.is_none() && model::has_mtp_head(gguf)).then(|| gguf.path());
         let (draft, hosts) = match &self.drafts {
             Drafts::None => (None, Hosts::None),
             Drafts::Own => (head(), Hosts::None),
@@ -268,6 +283,36 @@ impl Model {
         self.answer(prompt, limits, None)
     }
 
+    /// Encodes a picture: the bytes of a [file](crate::picture::Picture::decode).
+    ///
+    /// # Errors
+    /// The picture cannot be used, the model was opened without an [encoder](ModelOptions::encoder), or the
+    /// device failed.
+    #[cfg(feature = "pictures")]
+    pub fn picture(&mut self, bytes: &[u8]) -> Result<EncodedPicture, Error> {
+        let encoder = self.engine.encoder().ok_or(engine::EngineError::Without { what: picture::ENCODER })?;
+        let layout = Layout::new(&Picture::decode(bytes)?, encoder)?;
+        EncodedPicture::new(&mut self.engine, &self.text.tokenizer, &layout, |_, _| ())
+    }
+
+    /// Goes on with a text in which pictures are, from an empty context. They are where the text has a
+    /// [marker](crate::picture::MARKER), or before it if it has none.
+    ///
+    /// # Errors
+    /// The prompt cannot be split into tokens, or has another number of markers than there are pictures.
+    #[cfg(feature = "pictures")]
+    pub fn complete_with(
+        &mut self,
+        pictures: &[EncodedPicture],
+        prompt: &str,
+        limits: Limits,
+    ) -> Result<Answer<'_>, Error> {
+        let prompt = picture::placed(prompt, pictures.len())?;
+        let prompt = picture::text(&self.text.tokenizer, &prompt, pictures)?;
+        self.engine.reset();
+        self.answer(prompt, limits, None)
+    }
+
     /// A conversation in the format of the model's own chat template.
     ///
     /// # Errors
@@ -284,6 +329,8 @@ impl Model {
             template: template.into(),
             messages: Vec::new(),
             options: RenderOptions::for_answer(),
+            #[cfg(feature = "pictures")]
+            pictures: Vec::new(),
         }
     }
 
@@ -375,6 +422,9 @@ pub struct Chat<'m> {
     template: String,
     messages: Vec<Message>,
     options: RenderOptions,
+    /// Those of all messages, in order.
+    #[cfg(feature = "pictures")]
+    pictures: Vec<EncodedPicture>,
 }
 
 impl Chat<'_> {
@@ -399,13 +449,55 @@ impl Chat<'_> {
     /// The template refuses the messages; then they are as they were.
     pub fn say(&mut self, content: impl Into<String>, limits: Limits) -> Result<Answer<'_>, Error> {
         self.messages.push(Message::new("user", content));
-        let tokens = match self.model.text.encode_chat(&self.template, &self.messages, &self.options) {
-            Ok(tokens) => tokens,
+        match self.tokens() {
+            Ok(tokens) => self.answer(&tokens, limits),
             Err(error) => {
                 self.messages.pop();
-                return Err(error.into());
+                Err(error)
             }
-        };
+        }
+    }
+
+    /// Says something about pictures, otherwise as [`say`](Self::say). They are where the text has a
+    /// [marker](crate::picture::MARKER), or before it if it has none.
+    ///
+    /// # Errors
+    /// As [`say`](Self::say); the text has another number of markers than there are pictures.
+    #[cfg(feature = "pictures")]
+    pub fn show(
+        &mut self,
+        pictures: &[EncodedPicture],
+        content: &str,
+        limits: Limits,
+    ) -> Result<Answer<'_>, Error> {
+        let content = picture::placed(content, pictures.len())?;
+        let before = self.pictures.len();
+        self.messages.push(Message::new("user", content));
+        self.pictures.extend_from_slice(pictures);
+        match self.tokens() {
+            Ok(tokens) => self.answer(&tokens, limits),
+            Err(error) => {
+                self.messages.pop();
+                self.pictures.truncate(before);
+                Err(error)
+            }
+        }
+    }
+
+    /// The tokens of the conversation, rows of pictures among them.
+    fn tokens(&self) -> Result<Vec<u32>, Error> {
+        let text = &self.model.text;
+        #[cfg(feature = "pictures")]
+        if !self.pictures.is_empty() {
+            let template = text.template(&self.template)?;
+            let rendered = template.render(&self.messages, &self.options).map_err(TextError::from)?;
+            return picture::prompt(&text.tokenizer, &rendered, &self.pictures);
+        }
+        Ok(text.encode_chat(&self.template, &self.messages, &self.options)?)
+    }
+
+    /// The answer to a conversation of these tokens.
+    fn answer(&mut self, tokens: &[u32], limits: Limits) -> Result<Answer<'_>, Error> {
         // Hybrid models cannot forget the end of a text, so that the context must be the beginning of this
         // one.
         let known = self.model.engine.history();

@@ -169,6 +169,8 @@ mod facade;
 pub mod generate;
 pub mod gguf;
 pub mod model;
+#[cfg(feature = "pictures")]
+pub mod picture;
 mod positioned;
 pub mod record;
 pub mod rerank;

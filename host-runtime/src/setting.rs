@@ -47,6 +47,10 @@ pub enum Setting {
     Model,
     /// The draft model.
     DraftModel,
+    /// The encoder of pictures.
+    Encoder,
+    /// Patches of a tile of a picture.
+    Patches,
     /// Tokens that are drafted at once.
     DraftLength,
     /// [`Limits::max_tokens`](crate::generate::Limits::max_tokens).
@@ -90,6 +94,8 @@ impl Setting {
             Self::ValueCache => "the number format of cached values",
             Self::Model => "the model",
             Self::DraftModel => "the draft model",
+            Self::Encoder => "the encoder of pictures",
+            Self::Patches => "the number of patches of a tile",
             Self::DraftLength => "the draft length",
             Self::MaxTokens => "the number of tokens",
             Self::StopTokens => "the number of stop tokens",

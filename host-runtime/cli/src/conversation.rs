@@ -96,6 +96,14 @@ impl Conversation {
         model.encode_chat(&self.template, &self.messages, &self.options)
     }
 
+    /// The text of that prompt.
+    ///
+    /// # Errors
+    /// As [`prompt`](Self::prompt).
+    pub(super) fn written(&self, model: &TextModel) -> Result<String, TextError> {
+        Ok(model.template(&self.template)?.render(&self.messages, &self.options)?)
+    }
+
     /// Writes the messages to a file, which must be new or be this conversation's own.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use super::output::print_json;
 use super::progress::Progress;
 use super::{CliError, input};
 use hexflash::embed::{Embedder, Norm, Pooling};
+use hexflash::engine::ModelFiles;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -101,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let cancel = cancel_on_signals();
     let gguf = args.model.open(&cancel)?;
     let options = Embedder::engine_options(&gguf, &args.engine.options())?;
-    let device = args.device.open_for(&gguf, None, &options)?;
+    let device = args.device.open_for(ModelFiles::of(&gguf), &options)?;
     let mut embedder = args.engine.load_embedder(&gguf, &options, device, &cancel)?;
     if let Some(Vectors::OfTexts(pooling)) = args.pooling {
         embedder = embedder.pooling(pooling);

@@ -48,6 +48,14 @@ pub enum CliError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A picture cannot be read.
+    #[error("cannot show {}: {reason}", path.display())]
+    Picture {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The prompt is not text.
     #[error(
         "the prompt in {} is not UTF-8 (byte {at}); convert it, or pass token ids with --prompt-ids",
@@ -269,7 +277,7 @@ pub enum CliError {
         second: PathBuf,
     },
     /// A model beside a folder of models.
-    #[error("--models-dir has models of its own; leave out -m, -hf, -md and --alias")]
+    #[error("--models-dir has models of its own; leave out -m, -hf, -md, --mmproj and --alias")]
     ModelsAndModel,
     /// A model is too large.
     #[error("it needs {needs} MiB and has no room on {place}; take a smaller one, or a shorter context (-c)")]
@@ -382,6 +390,7 @@ impl CliError {
             | Self::Keys { source, .. } => Blame::of_io(source),
             Self::Option { .. }
             | Self::Vectors { .. }
+            | Self::Picture { .. }
             | Self::PromptEncoding { .. }
             | Self::PromptIds { .. }
             | Self::NoPrompt

@@ -21,6 +21,7 @@ pub(super) fn of(setting: Setting) -> Option<&'static str> {
         Setting::ValueCache => "--cache-type-v",
         Setting::Model => "-m",
         Setting::DraftModel => "-md",
+        Setting::Encoder => "--mmproj",
         Setting::DraftLength => "--draft-max",
         Setting::MaxTokens => "-n",
         Setting::Sequences => "--parallel",

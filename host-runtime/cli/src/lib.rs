@@ -34,6 +34,8 @@ mod models;
 mod models_dir;
 mod options;
 mod output;
+#[cfg_attr(not(feature = "pictures"), path = "pictures_elsewhere.rs")]
+mod pictures;
 mod plain;
 mod progress;
 mod record;

@@ -43,11 +43,12 @@ const SAMPLING: &str = "the draft takes its best tokens, and the target's sample
 const LAYERS: &str = "all layers of target and draft run on the device; drop it";
 const FOLLOWS: &str = "the draft shares the target's context, cache type, device and threads; drop it";
 const VECTORS: &str = "vectors of texts come from hexflash embed, or from hexflash serve --embeddings";
-const TEXT: &str = "text is the only input, and the only output; drop it";
+const WITHOUT_PICTURES: &str =
+    "this hexflash was built without pictures; build it with them: --features pictures";
 const FORM: &str = "a form belongs to a request; give it in the request's field grammar or json_schema";
 
 /// llama.cpp's options for what hexflash does otherwise, without dashes.
-const FOREIGN: [(&str, &str); 45] = [
+const FOREIGN: [(&str, &str); 46] = [
     ("draft-min", SHORTEST),
     ("draft-n-min", SHORTEST),
     ("spec-draft-n-min", SHORTEST),
@@ -81,8 +82,9 @@ const FOREIGN: [(&str, &str); 45] = [
     ("flash-attn", "attention is always computed tile by tile; drop it"),
     ("ubatch-size", "a batch is one step; bound it with -b"),
     ("cont-batching", "requests always share steps; drop it"),
-    ("mmproj", TEXT),
-    ("mmproj-url", TEXT),
+    ("mmproj", WITHOUT_PICTURES),
+    ("image", WITHOUT_PICTURES),
+    ("mmproj-url", "give the encoder's file with --mmproj"),
     ("embedding", VECTORS),
     ("embeddings", VECTORS),
     ("pooling", VECTORS),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hexflash::engine::{EngineOptions, ModelFit, fit};
+use hexflash::engine::{EngineOptions, ModelFiles, ModelFit, fit};
 use hexflash::gguf::{Gguf, ShardName};
 use hexflash_server::Listed;
 
@@ -58,7 +58,7 @@ fn stem(file: &str) -> String {
 /// # Errors
 /// It has none on any version of the NPU, or the machine is too small; a setting cannot be used.
 pub(super) fn has_room(gguf: &Gguf, options: &EngineOptions, device: &str) -> Result<(), CliError> {
-    let fit = fit(gguf, None, options)?;
+    let fit = fit(ModelFiles::of(gguf), options)?;
     if device == HTP && fit.chips.iter().all(|chip| chip.sessions.is_none()) {
         return Err(CliError::NoRoom { needs: mib(needs(&fit)), place: "any NPU".to_owned() });
     }

@@ -14,7 +14,7 @@ use super::{CliError, library_path};
 use hexflash::cancel::Cancel;
 use hexflash::device::{self, Arch, Device, DeviceOptions, Float};
 use hexflash::embed::Embedder;
-use hexflash::engine::{Engine, EngineError, EngineOptions, Numerics, open_device};
+use hexflash::engine::{Engine, EngineError, EngineOptions, ModelFiles, Numerics, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, has_mtp_head};
 use hexflash::rerank::Reranker;
@@ -153,6 +153,11 @@ impl DrafterArgs {
         self.model_draft.is_none() && by_model
     }
 
+    /// Whether anybody is to draft by name, or nobody.
+    pub(super) fn is_chosen(&self) -> bool {
+        self.model_draft.is_some() || !self.spec_type.is_empty()
+    }
+
     /// Who drafts for `target`.
     pub(super) fn find(&self, target: &Gguf) -> Result<Drafter, CliError> {
         let mut kinds = self.spec_type.clone();
@@ -207,6 +212,11 @@ pub(super) struct Drafter {
 }
 
 impl Drafter {
+    /// Nobody.
+    pub(super) fn nobody() -> Self {
+        Self { kinds: Vec::new(), draft: None }
+    }
+
     /// Whether anything is drafted.
     pub(super) fn drafts(&self) -> bool {
         !self.kinds.is_empty()
@@ -435,13 +445,12 @@ impl DeviceArgs {
     /// Opens the device for a model, with as many sessions as it needs; says so where that is more than one.
     pub(super) fn open_for(
         &self,
-        gguf: &Gguf,
-        draft: Option<&Gguf>,
+        files: ModelFiles<'_>,
         engine: &EngineOptions,
     ) -> Result<Box<dyn Device>, CliError> {
         self.take_cores()?;
         opens(&self.device);
-        let device = open_device(&self.device, &self.options(), gguf, draft, engine)?;
+        let device = open_device(&self.device, &self.options(), files, engine)?;
         let sessions = device.info().sessions;
         if self.sessions.is_none() && sessions > 1 {
             say(format_args!(
@@ -537,19 +546,18 @@ impl PlacementArgs {
     pub(super) fn load(
         &self,
         (devices, engine): (&DeviceArgs, &EngineArgs),
-        gguf: &Gguf,
-        draft: Option<&Gguf>,
+        files: ModelFiles<'_>,
         options: &EngineOptions,
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
         let Some(name) = &self.device_draft else {
-            let device = devices.open_for(gguf, draft, options)?;
-            return engine.load(gguf, draft, options, device, cancel);
+            let device = devices.open_for(files, options)?;
+            return engine.load(files, options, device, cancel);
         };
-        let draft = draft.ok_or(CliError::NoDrafter { what: "--device-draft" })?;
-        let device = devices.open_for(gguf, None, options)?;
+        let draft = files.draft.ok_or(CliError::NoDrafter { what: "--device-draft" })?;
+        let device = devices.open_for(ModelFiles::of(files.target), options)?;
         let draft_device = devices.open_one(name, options)?;
-        engine.load_placed(gguf, draft, options, [device, draft_device], cancel)
+        engine.load_placed(files.target, draft, options, [device, draft_device], cancel)
     }
 }
 
@@ -640,13 +648,12 @@ impl EngineArgs {
 
     pub(super) fn load(
         &self,
-        gguf: &Gguf,
-        draft: Option<&Gguf>,
+        files: ModelFiles<'_>,
         options: &EngineOptions,
         device: Box<dyn Device>,
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
-        self.load_image(cancel, |it| it, |image| Engine::load_with(gguf, draft, device, options, image))
+        self.load_image(cancel, |it| it, |image| Engine::load_files(files, device, options, image))
     }
 
     /// As [`load`](Self::load), for vectors of texts.

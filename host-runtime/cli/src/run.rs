@@ -10,6 +10,7 @@ use serde_json::json;
 use super::conversation::Conversation;
 use super::interrupt::{self, cancel_on_signals};
 use super::output::say;
+use super::pictures::PictureArgs;
 use super::progress::Progress;
 use super::writing::WritingArgs;
 use super::{CliError, input, template};
@@ -17,7 +18,7 @@ use hexflash::engine::EngineOptions;
 use hexflash::generate::{Event, Finish, GenerateError, Generated, Generation, Limits, Request, Stats};
 use hexflash::sampler::Sampler;
 use hexflash::speculation::SpecStats;
-use hexflash::text::TextModel;
+use hexflash::text::{TextError, TextModel};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -55,6 +56,8 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    pictures: PictureArgs,
+    #[command(flatten)]
     writing: WritingArgs,
 }
 
@@ -78,11 +81,11 @@ const DEFAULT_PREDICT: i64 = 128;
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report<'a> {
+struct Report {
     model: String,
     device: String,
     prompt_tokens: usize,
-    prompt_ids: &'a [u32],
+    prompt_ids: Vec<u32>,
     seed: Option<u64>,
     #[serde(flatten)]
     generated: Generated,
@@ -93,6 +96,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let ids = prompt_ids(&args.prompt_ids)?;
     let text = if ids.is_none() { Some(prompt_text(args)?) } else { None };
     let template = args.chat_template.as_deref().map(template::read).transpose()?;
+    let shown = args.pictures.read()?;
+    let text = text.map(|text| shown.place(text)).transpose()?;
     // Not earlier: whoever waits for an input that does not come wants the first Ctrl-C to end the process.
     let cancel = cancel_on_signals();
     let writing = &args.writing;
@@ -100,27 +105,33 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let model = TextModel::read(&gguf)?;
     let params = model.sampling.clone().overridden_by(&writing.sampling.overrides());
     let sampler = Sampler::new(params)?;
-    let prompt = match (ids, text) {
-        (Some(ids), _) => ids,
-        (None, Some(text)) if args.chat => {
+    let written = match text {
+        Some(text) if args.chat => {
             let (thinks, system) = (!args.no_thinking, args.system.clone());
             let mut talk = Conversation::with_model(&model, gguf.path(), template, thinks, system)?;
             talk.ask(text);
-            talk.prompt(&model)?
+            talk.written(&model)?
         }
-        (None, text) => model.encode(&text.unwrap_or_default())?,
+        text => text.unwrap_or_default(),
     };
-    if prompt.is_empty() {
+    // A prompt with pictures has to wait for the model.
+    let mut prompt = match ids {
+        Some(ids) => ids,
+        None if !shown.is_empty() => Vec::new(),
+        None if args.chat => model.tokenizer.encode_prompt(&written).map_err(TextError::from)?,
+        None => model.encode(&written)?,
+    };
+    if prompt.is_empty() && shown.is_empty() {
         return Err(if args.chat { CliError::EmptyChat } else { CliError::NoPrompt });
     }
-    let drafter = writing.spec.find(&gguf)?;
+    let drafter = writing.drafter(&gguf)?;
     let speculation = writing.spec.speculation(&drafter);
     let options = EngineOptions { speculate: speculation.is_on(), ..writing.engine.options() };
     let mut report = Report {
         model: gguf.path().display().to_string(),
         device: writing.device.device.clone(),
         prompt_tokens: prompt.len(),
-        prompt_ids: &prompt,
+        prompt_ids: Vec::new(),
         seed: (!sampler.is_greedy()).then(|| sampler.seed()),
         generated: Generated {
             tokens: Vec::new(),
@@ -132,10 +143,20 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     };
     let engine = writing.load(&gguf, &drafter, &options, &cancel);
     if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
+        report.prompt_ids = prompt;
         print_line(&mut io::stdout().lock(), &report)?;
         return Ok(interrupt::exit_code());
     }
     let mut engine = engine?;
+    // Their rows are kept until the text has ended.
+    let tokens = match shown.is_empty() {
+        true => None,
+        false => Some(shown.prompt(&mut engine, &model, &written, args.chat)?),
+    };
+    if let Some(tokens) = &tokens {
+        prompt.clone_from(&tokens.tokens);
+    }
+    (report.prompt_tokens, report.prompt_ids) = (prompt.len(), prompt.clone());
 
     let limits = Limits {
         max_tokens: usize::try_from(args.predict.unwrap_or(DEFAULT_PREDICT)).ok(),
@@ -152,7 +173,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let cancel = limits.cancel.clone();
     let mut failed = None;
     let bar = Progress::count("reading the prompt", prompt.len());
-    let request = Request::new(prompt.clone(), sampler).limits(limits).speculation(speculation);
+    let request = Request::new(prompt, sampler).limits(limits).speculation(speculation);
     let generated = Generation::new(model.tokenizer.clone(), request).run(&mut engine, |event| match event {
         Event::Prompt { done, total } if done < total => bar.at(done as u64),
         Event::Prompt { .. } => bar.finish(),

@@ -17,7 +17,7 @@ use super::writing::WritingArgs;
 use super::{CliError, input, template};
 use hexflash::cancel::Cancel;
 use hexflash::embed::{Embedder, Pooling};
-use hexflash::engine::EngineOptions;
+use hexflash::engine::{EngineError, EngineOptions, ModelFiles};
 use hexflash::gguf::{Clean, Gguf};
 use hexflash::model;
 use hexflash::rerank::Reranker;
@@ -261,7 +261,7 @@ impl Args {
         let card = self.card(gguf, aliases)?;
         if self.embeddings {
             let options = Embedder::engine_options(gguf, &writing.engine.options())?;
-            let device = writing.device.open_for(gguf, None, &options)?;
+            let device = writing.device.open_for(ModelFiles::of(gguf), &options)?;
             let embedder = writing.engine.load_embedder(gguf, &options, device, cancel)?;
             let embedder = match self.pooling {
                 Some(pooling) => embedder.pooling(pooling),
@@ -271,11 +271,11 @@ impl Args {
         }
         if self.reranking {
             let options = Reranker::engine_options(gguf, &writing.engine.options())?;
-            let device = writing.device.open_for(gguf, None, &options)?;
+            let device = writing.device.open_for(ModelFiles::of(gguf), &options)?;
             let reranker = writing.engine.load_reranker(gguf, &options, device, cancel)?;
             return Ok(Served { card, work: Work::Scores(reranker) });
         }
-        let drafter = writing.spec.find(gguf)?;
+        let drafter = writing.drafter(gguf)?;
         let engine = writing.load(gguf, &drafter, &self.engine_options(&drafter), cancel)?;
         if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
             tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
@@ -320,6 +320,7 @@ impl Args {
     fn models(self, folder: &Path) -> Result<Models<CliError>, CliError> {
         if self.writing.model.is_given()
             || self.writing.spec.drafter.model_draft.is_some()
+            || self.writing.encoder.is_given()
             || !self.alias.is_empty()
         {
             return Err(CliError::ModelsAndModel);
@@ -349,11 +350,21 @@ impl Args {
         } else if self.reranking {
             Reranker::engine_options(&gguf, &self.writing.engine.options())?
         } else {
-            self.engine_options(&self.writing.spec.find(&gguf)?)
+            writes_text(&gguf)?;
+            self.engine_options(&self.writing.drafter(&gguf)?)
         };
         models_dir::has_room(&gguf, &options, &self.writing.device.device)?;
         self.card(&gguf, &[]).map(drop)
     }
+}
+
+/// That the model of a file writes text.
+///
+/// # Errors
+/// It makes vectors alone.
+fn writes_text(gguf: &Gguf) -> Result<(), EngineError> {
+    let model = model::read(gguf)?;
+    if model.is_causal() { Ok(()) } else { Err(EngineError::WritesNoText { arch: model.arch }) }
 }
 
 /// Models of a server.

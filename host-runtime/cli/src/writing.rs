@@ -2,9 +2,10 @@
 
 use super::CliError;
 use super::options::{DeviceArgs, Drafter, EngineArgs, ModelArgs, PlacementArgs, SpecArgs};
+use super::pictures::EncoderArgs;
 use super::sampling::SamplingArgs;
 use hexflash::cancel::Cancel;
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineError, EngineOptions, ModelFiles};
 use hexflash::gguf::Gguf;
 use hexflash::model;
 
@@ -14,6 +15,8 @@ pub(super) struct WritingArgs {
     pub(super) sampling: SamplingArgs,
     #[command(flatten)]
     pub(super) model: ModelArgs,
+    #[command(flatten)]
+    pub(super) encoder: EncoderArgs,
     #[command(flatten)]
     pub(super) spec: SpecArgs,
     #[command(flatten)]
@@ -42,7 +45,24 @@ impl WritingArgs {
         Ok(gguf)
     }
 
-    /// Loads the model with who drafts for it.
+    /// Drafters for the model. Beside an encoder of pictures no head of the model's own does, unless it is
+    /// asked for.
+    ///
+    /// # Errors
+    /// It is not there, or was made for something else.
+    pub(super) fn drafter(&self, gguf: &Gguf) -> Result<Drafter, CliError> {
+        if !self.encoder.is_given() || self.spec.drafter.is_chosen() {
+            return self.spec.find(gguf);
+        }
+        if model::has_mtp_head(gguf) {
+            tracing::warn!(
+                "the model's own head drafts nothing, because drafts and pictures do not go together yet"
+            );
+        }
+        Ok(Drafter::nobody())
+    }
+
+    /// Loads the model with its encoder of pictures, if it has one, and with who drafts for it.
     ///
     /// # Errors
     /// A setting cannot be used, or the device has no room or fails.
@@ -54,7 +74,12 @@ impl WritingArgs {
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
         let places = (&self.device, &self.engine);
-        let engine = self.placement.load(places, gguf, drafter.draft.as_ref(), options, cancel)?;
+        let encoder = self.encoder.open_for(gguf)?;
+        if encoder.is_some() && drafter.draft.is_some() {
+            return Err(EngineError::DraftsWithPictures.into());
+        }
+        let files = ModelFiles::of(gguf).with_draft(drafter.draft.as_ref()).with_encoder(encoder.as_ref());
+        let engine = self.placement.load(places, files, options, cancel)?;
         if let Some(note) = self.spec.note(&engine) {
             tracing::warn!("{note}");
         }

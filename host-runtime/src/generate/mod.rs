@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::{Engine, EngineError, Sequence, SequenceId, StepStats};
-use crate::model::MAX_VERIFY;
+use crate::model::{MAX_VERIFY, is_picture_row};
 use crate::sampler::{Constraint, Sampler, TokenLogprob};
 use crate::speculation::{Choice, DraftRoom, Speculation};
 use crate::tokenizer::Tokenizer;
@@ -313,10 +313,13 @@ impl Generation {
                 self.start = Instant::now();
                 // All of the prompt must fit, before its first piece is run. This also ends rounds that were
                 // left behind.
-                match sequence.admit(&self.prompt) {
+                if self.prompt.last().is_some_and(|&last| is_picture_row(last)) {
+                    return Err(EngineError::PictureLast.into());
+                }
+                match sequence.admit_prompt(&self.prompt) {
                     Err(loss) if loss.is_loss() => {
                         if self.recover(sequence, loss)? == Recovery::Done {
-                            sequence.admit(&self.prompt)?;
+                            sequence.admit_prompt(&self.prompt)?;
                         }
                     }
                     other => other?,

@@ -9,6 +9,7 @@ use super::checked::BlockCheck;
 use super::retries::Recovery;
 use super::{Event, Finish, GenerateError, Generation, Phase, Progress};
 use crate::engine::{Engine, EngineError, Sequence, SequenceId, StepRows};
+use crate::model::is_picture_row;
 use crate::speculation::{By, DraftRoom};
 
 /// Most sequences of an engine, and so of a step.
@@ -218,8 +219,14 @@ impl Generation {
         Ok(Ready::For(if room == 0 {
             Share::Nothing
         } else if let Phase::Prompt = self.phase {
-            let piece = self.next_piece(sequence)?;
-            Share::Prompt { done: piece.start, n: piece.len() }
+            let mut piece = self.next_piece(sequence)?;
+            // Rows of pictures have steps of their own. A prompt ends with tokens, so that some are left.
+            while is_picture_row(self.prompt[piece.start]) {
+                sequence.prefill_piece(&self.prompt[piece])?;
+                piece = self.next_piece(sequence)?;
+            }
+            let tokens = self.prompt[piece.clone()].iter().position(|&id| is_picture_row(id));
+            Share::Prompt { done: piece.start, n: tokens.unwrap_or(piece.len()) }
         } else {
             self.prepare_token(sequence, room)?
         }))

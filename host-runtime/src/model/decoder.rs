@@ -112,6 +112,15 @@ impl Common {
     }
 }
 
+/// Input of the trunk.
+#[derive(Clone, Copy)]
+pub(super) enum Input {
+    /// Tokens{t}.
+    Tokens(Tensor),
+    /// Rows{n_embd,t} in place of their embeddings.
+    Rows(Tensor),
+}
+
 /// Who reads the residual stream that enters a layer; layer n of n means the stream that leaves the last one.
 pub(super) struct Taps<'a> {
     /// The layers that a draft reads, and its features {tap width, t}, of which the stream at each of them is
@@ -297,12 +306,19 @@ impl Decoder {
         Ok(())
     }
 
-    /// The trunk: tokens{t} to the last layer's output {n_embd,t}.
-    pub(super) fn trunk(&self, g: &mut Graph<'_>, tokens: Tensor, taps: &Taps<'_>) -> Tensor {
-        let embedding = g.weight(EMBEDDING);
+    /// The trunk: its input to the last layer's output {n_embd,t}.
+    pub(super) fn trunk(&self, g: &mut Graph<'_>, input: Input, taps: &Taps<'_>) -> Tensor {
         let stream = g.activation([self.n_embd, g.t(), 1, 1], Some(1));
-        let mut x = self.enter(g, 0, Op::GetRows, [embedding, tokens], stream, taps);
-        let inputs = self.per_layer.map(|per_layer| per_layer.inputs(g, Scope::TARGET, [tokens, x]));
+        let (mut x, inputs) = match input {
+            Input::Tokens(tokens) => {
+                let embedding = g.weight(EMBEDDING);
+                let x = self.enter(g, 0, Op::GetRows, &[embedding, tokens], stream, taps);
+                let inputs = self.per_layer.map(|per_layer| per_layer.inputs(g, Scope::TARGET, [tokens, x]));
+                (x, inputs)
+            }
+            // They have the scale of embeddings, and no encoder is for a model with inputs of each layer.
+            Input::Rows(rows) => (self.enter(g, 0, Op::Cpy, &[rows], stream, taps), None),
+        };
         for (i, layer) in self.layers.iter().enumerate() {
             let scope = Scope::TARGET.layer(i);
             g.rec.session(g.cx().split.session_of(i));
@@ -311,7 +327,7 @@ impl Decoder {
                 (Some(per_layer), Some(inputs)) => (Op::Mul, per_layer.record(g, (scope, i), sum, inputs)),
                 _ => (Op::Add, sum),
             };
-            x = self.enter(g, i + 1, op, src, stream, taps);
+            x = self.enter(g, i + 1, op, &src, stream, taps);
         }
         x
     }
@@ -323,7 +339,7 @@ impl Decoder {
         g: &mut Graph<'_>,
         layer: usize,
         op: Op,
-        src: [Tensor; 2],
+        src: &[Tensor],
         stream: Tensor,
         taps: &Taps<'_>,
     ) -> Tensor {
@@ -333,8 +349,8 @@ impl Decoder {
             Some(g.rec.view(features, at, [self.n_embd, g.t(), 1, 1], [4, row, 0, 0], Some(1)))
         });
         let x = x.unwrap_or(stream);
-        g.rec.op(op, &src, x);
-        if layer == 0 {
+        g.rec.op(op, src, x);
+        if op == Op::GetRows {
             self.scales.embed(g, x);
         }
         self.show(g, layer, x, taps.host);
@@ -418,7 +434,7 @@ mod tests {
         let mut g = Graph::new(cx, 8, Tapes::Fold, Numerics::Exact);
         let tokens = g.io("tokens", io.tokens, DType::I32, [8, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
-        model.trunk(&mut g, tokens, &Taps { draft: None, host: &[0] });
+        model.trunk(&mut g, Input::Tokens(tokens), &Taps { draft: None, host: &[0] });
         g.finish().unwrap().sites(0).iter().map(|site| site.op()).collect()
     }
 

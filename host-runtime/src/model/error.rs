@@ -46,6 +46,14 @@ pub enum ModelError {
         /// Why.
         error: DraftError,
     },
+    /// An encoder of pictures that cannot be used, or not with this model.
+    #[error("{}: {}", clean(path), Clean(reason))]
+    Encoder {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A hyper-parameter is out of range.
     #[error(
         "{}: {} is {}, expected {expected}; convert the model again",

@@ -25,6 +25,13 @@ pub struct IoLayout {
     pub margins: u64,
     /// What rounds tell, I32 `{ROUND_WORDS, REPORTS}` (see [`hexflash_abi::accept`]).
     pub rounds: u64,
+    /// Patches of a tile of a picture, F32 `{patch values, patches}`.
+    pub patches: u64,
+    /// Sums that are added to the rows of patches, F32 `{width of the encoder, patches}`.
+    pub positions: u64,
+    /// Rows of a picture, F32 `{n_embd, rows}`: those that the encoder gives, and those that a step takes in
+    /// place of tokens.
+    pub picture: u64,
     /// Bytes in all.
     pub bytes: u64,
 }
@@ -38,6 +45,21 @@ pub struct Widths {
     pub rows: u32,
     /// Sequences of a step.
     pub n_slots: u32,
+}
+
+/// Largest sizes of tiles of pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileWidths {
+    /// Values of a patch.
+    pub patch_values: u32,
+    /// Width of the encoder's stream.
+    pub n_embd: u32,
+    /// Patches of a tile.
+    pub patches: u32,
+    /// Width of the rows that it becomes, the text model's.
+    pub n_out: u32,
+    /// Rows of a tile, or of a step that takes rows in place of tokens.
+    pub rows: u32,
 }
 
 impl Widths {
@@ -69,6 +91,34 @@ impl IoLayout {
         let stops = place(4 * u64::from(MAX_STOPS));
         let rounds = place(4 * u64::from(ROUND_WORDS) * REPORTS as u64);
         let margins = place(4 * 2 * u64::from(MAX_VERIFY));
-        Self { tokens, row, argmax, logits, probes, stops, margins, rounds, bytes: at }
+        Self {
+            tokens,
+            row,
+            argmax,
+            logits,
+            probes,
+            stops,
+            margins,
+            rounds,
+            patches: at,
+            positions: at,
+            picture: at,
+            bytes: at,
+        }
+    }
+
+    /// The same with room for tiles of pictures.
+    #[must_use]
+    pub fn with_tiles(self, widths: TileWidths) -> Self {
+        let mut at = self.bytes;
+        let mut place = |[width, n]: [u32; 2]| {
+            let start = at.next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
+            at = start + 4 * u64::from(width) * u64::from(n);
+            start
+        };
+        let TileWidths { patch_values, n_embd, patches, n_out, rows } = widths;
+        let [patches, positions] = [patch_values, n_embd].map(|width| place([width, patches]));
+        let picture = place([n_out, rows]);
+        Self { patches, positions, picture, bytes: at, ..self }
     }
 }

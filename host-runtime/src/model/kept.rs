@@ -33,15 +33,20 @@ pub enum Purpose {
     DraftRows,
     /// Blocks of tokens, features and tables of rounds.
     Rounds,
+    /// Keys, values and rows of a tile of a picture, for which nothing is kept when its rows are read.
+    Encoder,
 }
 
 impl Purpose {
-    /// Where tensors of this purpose lie, for so many sequences.
-    pub const fn region(self, n_slots: u32) -> Region {
+    /// Where tensors of this purpose lie. `alone` says that between a step and the one that takes its tokens
+    /// back or keeps them nothing runs but rounds: there is one sequence, and no encoder.
+    pub const fn region(self, alone: bool) -> Region {
         match self {
             Self::Kv | Self::Recurrent | Self::Snapshot => Region::State,
-            Self::Tape | Self::DraftKv | Self::DraftRows | Self::Rounds => Region::Speculation,
-            Self::ConvRows if n_slots == 1 => Region::Activations,
+            Self::Tape | Self::DraftKv | Self::DraftRows | Self::Rounds | Self::Encoder => {
+                Region::Speculation
+            }
+            Self::ConvRows if alone => Region::Activations,
             // A prompt of one sequence must not overwrite what another one may take back.
             Self::ConvRows => Region::Speculation,
         }
@@ -180,6 +185,8 @@ pub struct KeptPlanner {
     /// Rows of the widest step, if caches whose queries have a window are KV rings.
     kv_ring_rows: Option<u32>,
     caches: CacheTypes,
+    /// Whether an encoder runs between steps.
+    encodes: bool,
 }
 
 /// The label of the snapshots of a recurrent tensor.
@@ -204,6 +211,7 @@ impl KeptPlanner {
             },
             kv_ring_rows: None,
             caches: CacheTypes::default(),
+            encodes: false,
         }
     }
 
@@ -238,6 +246,12 @@ impl KeptPlanner {
     #[must_use]
     pub fn with_caches(self, caches: CacheTypes) -> Self {
         Self { caches, ..self }
+    }
+
+    /// The same, where an encoder of pictures may run between steps.
+    #[must_use]
+    pub fn with_encoder(self) -> Self {
+        Self { encodes: true, ..self }
     }
 
     /// Sequences that there is room for.
@@ -302,7 +316,7 @@ impl KeptPlanner {
         (dtype, ne): (DType, [u32; 4]),
     ) -> Result<(), RecordError> {
         let bytes = packed_bytes(dtype, ne)?.next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
-        let region = purpose.region(self.layout.n_slots);
+        let region = purpose.region(self.layout.n_slots == 1 && !self.encodes);
         let end = self.layout.regions.entry(region).or_default();
         let kept = Kept { purpose, region, offset: *end, dtype, ne };
         *end += bytes;

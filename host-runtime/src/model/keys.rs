@@ -36,6 +36,11 @@ impl<'g> Keys<'g> {
         self.gguf.tensor(name).is_some()
     }
 
+    /// Values of a row of the tensor `name`, if the file has it.
+    pub(super) fn row_of(&self, name: &str) -> Option<u64> {
+        Some(self.gguf.tensor(name)?.ne[0])
+    }
+
     /// The full key.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.arch)
@@ -72,6 +77,14 @@ impl<'g> Keys<'g> {
         match self.meta().u32_or(&self.key("expert_count"), 0)? {
             0 | 1 => Ok(()),
             n => Err(self.unsupported("expert_count", n, "mixtures of experts")),
+        }
+    }
+
+    /// Refuses a count that the file may name, and that is not `only`.
+    pub(super) fn only(&self, name: &str, only: u32) -> Result<(), ModelError> {
+        match self.or(name, only)? {
+            value if value == only => Ok(()),
+            value => Err(self.bad(name, value, &only.to_string())),
         }
     }
 

@@ -6,7 +6,8 @@
 //! * `block` has what layers are made of, one file for each block with all that belongs to it;
 //! * `decoder` has a model: an embedding, layers and an LM head;
 //! * `arch` reads the layers of each architecture from metadata, and `draft` has the kinds of draft models;
-//! * `programs` has the recipes for programs, over a target and a draft.
+//! * `vision` has encoders of pictures;
+//! * `programs` has the recipes for programs, over a target, a draft and an encoder.
 //!
 //! Weights and kept tensors go by label: what a block plans or declares under a label, its graph finds under
 //! it.
@@ -29,6 +30,7 @@ mod scales;
 mod scope;
 mod split;
 mod tensors;
+mod vision;
 
 pub use block::{
     Attention, DeltaNet, FeedForward, Gate, KvCache, Layer, Mix, Mixer, Mlp, Moe, Norms, Queries, Rope,
@@ -43,13 +45,16 @@ pub use draft::{
 };
 pub use error::{DraftError, ModelError};
 pub use graph::{Buffers, Context, Part, Tapes};
-pub use io::{IoLayout, Widths};
+pub use io::{IoLayout, TileWidths, Widths};
 pub use kept::{Kept, KeptLayout, KeptPlanner, Purpose, Region, Rollback};
-pub use limits::{MAX_PENDING, MAX_SHARED, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
+pub use limits::{
+    FIRST_PICTURE_ROW, MAX_PENDING, MAX_SHARED, MAX_STOPS, MAX_VERIFY, ROUND_WORDS, is_picture_row,
+};
 pub use open::read;
-pub use programs::{Features, Recipes, Rows, StepShape};
+pub use programs::{Features, Recipes, Rows, StepInput, StepShape};
 pub use scales::Scales;
 pub use scope::Scope;
 pub(crate) use scope::{DRAFT_PREFIX, layer_of};
 pub use split::{EmbeddingReaders, Split};
 pub use tensors::{Projection, WeightMap, WeightPlan};
+pub use vision::{Encoder, PatchGrid, Positions, Projector};

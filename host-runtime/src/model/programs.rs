@@ -8,12 +8,13 @@ use hexflash_abi::program::{Numerics, TensorFlags};
 use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, Op};
 
-use super::decoder::{Decoder, Taps};
+use super::decoder::{Decoder, Input, Taps};
 use super::draft::{BLOCK, DraftModel, PENDING, tap_width};
 use super::graph::{Context, Graph, Part, Tapes};
 use super::kept::{Rollback, snapshot_label};
 use super::limits::{MAX_PENDING, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 use super::scope::Scope;
+use super::vision::Encoder;
 use crate::record::{RecordError, Recorded, Tensor};
 
 /// Rows of a step for which the LM head runs.
@@ -36,9 +37,20 @@ pub enum Features {
     Keep,
 }
 
+/// What the host gives for each row of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepInput {
+    /// A token.
+    Tokens,
+    /// A row of a picture, in place of the embedding of a token.
+    Picture,
+}
+
 /// What a step is recorded for.
 #[derive(Clone, Debug)]
 pub struct StepShape {
+    /// What it reads.
+    pub input: StepInput,
     /// Tokens of the longest step.
     pub max_tokens: u32,
     /// Rows of logits.
@@ -61,6 +73,8 @@ pub struct Recipes<'a> {
     pub target: &'a Decoder,
     /// The draft, which the last session has.
     pub draft: Option<&'a dyn DraftModel>,
+    /// The encoder of pictures, which the first session has.
+    pub encoder: Option<&'a Encoder>,
     /// Where everything lies.
     pub cx: Context<'a>,
     /// The class of all programs but prompts', which is a part of their [`StepShape`].
@@ -86,11 +100,19 @@ impl<'a> Recipes<'a> {
         let mut g = Graph::new(self.cx, t, tapes, shape.numerics);
         let tokens = g.io("tokens", io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
+        let input = match shape.input {
+            StepInput::Tokens => Input::Tokens(tokens),
+            StepInput::Picture => {
+                let rows = [target.n_embd, t, 1, 1];
+                let rows = g.io("picture", io.picture, DType::F32, rows, TensorFlags::HOST_WRITES);
+                Input::Rows(g.rec.tokens_on(rows, 1))
+            }
+        };
         let listed = if shape.rows == Rows::Listed { t } else { 1 };
         let row = g.io("rows", io.row, DType::I32, [listed, 1, 1, 1], TensorFlags::HOST_WRITES);
         let draft = self.draft.map(|draft| (draft, self.features(&mut g, draft)));
         let taps = draft.map(|(draft, features)| (draft.taps(), features));
-        let x = target.trunk(&mut g, tokens, &Taps { draft: taps, host: &shape.probes });
+        let x = target.trunk(&mut g, input, &Taps { draft: taps, host: &shape.probes });
         if let (Some((draft, features)), Features::Keep) = (draft, shape.features) {
             let pending = [tap_width(draft, target), MAX_PENDING, 1, 1];
             let pending = g.kept_part(&Scope::DRAFT.label(PENDING), 0, pending, TensorFlags::empty());
@@ -148,12 +170,44 @@ impl<'a> Recipes<'a> {
         let mut g = Graph::new(self.cx, t, Tapes::Unused, numerics);
         let tokens = g.io("tokens", io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
-        let x = target.trunk(&mut g, tokens, &Taps { draft: None, host: &[] });
+        let x = target.trunk(&mut g, Input::Tokens(tokens), &Taps { draft: None, host: &[] });
         g.part(Part::LmHead);
         let vectors = [target.n_embd, t, 1, 1];
         let vectors = g.io("vectors", io.probes, DType::F32, vectors, TensorFlags::HOST_READS);
         g.rec.tokens_on(vectors, 1);
         target.vectors(&mut g, x, vectors);
+        g.finish()
+    }
+
+    /// The layers of an encoder, on the patches of a tile: the token axis is that of patches.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn encode(&self, encoder: &Encoder, numerics: Numerics) -> Result<Recorded, RecordError> {
+        let (n, io) = (Encoder::MAX_PATCHES, self.cx.io);
+        let mut g = Graph::alone(self.cx, n, numerics);
+        let mut rows = |label, at, width| {
+            let rows = g.io(label, at, DType::F32, [width, n, 1, 1], TensorFlags::HOST_WRITES);
+            g.rec.tokens_on(rows, 1)
+        };
+        let patches = rows("patches", io.patches, encoder.patch_values());
+        let positions = rows("positions", io.positions, encoder.n_embd());
+        encoder.encode(&mut g, patches, positions);
+        g.finish()
+    }
+
+    /// The projector of an encoder, on what [`encode`](Self::encode) left: the token axis is that of the rows
+    /// for the text model.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn project(&self, encoder: &Encoder, numerics: Numerics) -> Result<Recorded, RecordError> {
+        let n = encoder.max_rows();
+        let mut g = Graph::alone(self.cx, n, numerics);
+        let rows = [encoder.n_out, n, 1, 1];
+        let rows = g.io("picture", self.cx.io.picture, DType::F32, rows, TensorFlags::HOST_READS);
+        g.rec.tokens_on(rows, 1);
+        encoder.project(&mut g, rows);
         g.finish()
     }
 
@@ -187,7 +241,11 @@ impl<'a> Recipes<'a> {
         let tokens = self.block(&mut g, t);
         g.rec.tokens_on(tokens, 0);
         let features = self.features(&mut g, draft);
-        let x = target.trunk(&mut g, tokens, &Taps { draft: Some((draft.taps(), features)), host: &[] });
+        let x = target.trunk(
+            &mut g,
+            Input::Tokens(tokens),
+            &Taps { draft: Some((draft.taps(), features)), host: &[] },
+        );
         g.part(Part::LmHead);
         let logits = g.io("logits", io.logits, DType::F32, [target.n_vocab, t, 1, 1], TensorFlags::empty());
         g.rec.tokens_on(logits, 1);

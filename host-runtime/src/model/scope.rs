@@ -1,8 +1,11 @@
-//! What the tensors of a model are called: in the file, and in plans and programs, where target and draft
-//! meet.
+//! What the tensors of a model are called: in the file, and in plans and programs, where target, draft and
+//! the encoder of pictures meet.
 
 /// What the labels of a draft's tensors begin with.
 pub(crate) const DRAFT_PREFIX: &str = "draft.";
+
+/// What the labels of an encoder's tensors begin with.
+const ENCODER_PREFIX: &str = "encoder.";
 
 /// The tensor of the embedding.
 pub(super) const EMBEDDING: &str = "token_embd.weight";
@@ -27,16 +30,27 @@ pub(super) fn enters(label: &str) -> bool {
 /// A model or one of its layers: the part that its tensors' names share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    draft: bool,
+    owner: Owner,
     layer: Option<usize>,
+}
+
+/// Owner of tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Target,
+    Draft,
+    Encoder,
 }
 
 impl Scope {
     /// The target, whose tensors are labelled with their names in the file.
-    pub const TARGET: Self = Self { draft: false, layer: None };
+    pub const TARGET: Self = Self { owner: Owner::Target, layer: None };
 
     /// The draft, whose labels begin with `draft.`.
-    pub const DRAFT: Self = Self { draft: true, layer: None };
+    pub const DRAFT: Self = Self { owner: Owner::Draft, layer: None };
+
+    /// The encoder of pictures, whose labels begin with `encoder.`.
+    pub const ENCODER: Self = Self { owner: Owner::Encoder, layer: None };
 
     /// Layer `layer` of the model.
     #[must_use]
@@ -52,20 +66,25 @@ impl Scope {
 
     /// Whether this is the draft or one of its layers.
     pub const fn is_draft(self) -> bool {
-        self.draft
+        matches!(self.owner, Owner::Draft)
     }
 
     /// The name that the file has for `tensor`.
     pub fn name(self, tensor: &str) -> String {
-        match self.layer {
-            Some(layer) => format!("blk.{layer}.{tensor}"),
-            None => tensor.to_owned(),
+        match (self.layer, self.owner) {
+            (Some(layer), Owner::Target | Owner::Draft) => format!("blk.{layer}.{tensor}"),
+            (Some(layer), Owner::Encoder) => format!("v.blk.{layer}.{tensor}"),
+            (None, _) => tensor.to_owned(),
         }
     }
 
     /// The label that plans and programs have for `tensor`.
     pub fn label(self, tensor: &str) -> String {
-        let model = if self.draft { DRAFT_PREFIX } else { "" };
+        let model = match self.owner {
+            Owner::Target => "",
+            Owner::Draft => DRAFT_PREFIX,
+            Owner::Encoder => ENCODER_PREFIX,
+        };
         format!("{model}{}", self.name(tensor))
     }
 }
@@ -86,7 +105,10 @@ mod tests {
         assert_eq!(layer.label("attn_q.weight"), "draft.blk.12.attn_q.weight");
         assert_eq!(Scope::TARGET.label(EMBEDDING), EMBEDDING);
         assert_eq!(layer.model().label("rope_freqs.weight"), "draft.rope_freqs.weight");
-        assert_eq!(layer_of(&layer.name("ffn_norm.weight")), Some(12));
+        let layer = Scope::ENCODER.layer(3);
+        assert_eq!(layer.name("ln1.weight"), "v.blk.3.ln1.weight");
+        assert_eq!(layer.label("ln1.weight"), "encoder.v.blk.3.ln1.weight");
+        assert_eq!(layer_of(&Scope::DRAFT.layer(12).name("ffn_norm.weight")), Some(12));
         assert_eq!([EMBEDDING, "blk.x.y", "blk.3"].map(layer_of), [None; 3]);
     }
 }

@@ -26,12 +26,13 @@ impl Split {
     }
 
     /// About the same bytes of `weights` (labels and bytes) for each of `sessions` sessions, of which each
-    /// begins with one of the first `starts` of the `layers`; `None` if there are not so many.
+    /// begins with one of the first `starts` of the `layers`; `None` if there are not so many. The first has
+    /// `beside` bytes of weights that are not the model's.
     pub fn balanced<'a>(
         layers: usize,
         starts: usize,
         embedding: EmbeddingReaders,
-        weights: impl Iterator<Item = (&'a str, u64)>,
+        (weights, beside): (impl Iterator<Item = (&'a str, u64)>, u64),
         sessions: usize,
     ) -> Option<Self> {
         if !(1..=starts).contains(&sessions) {
@@ -39,6 +40,7 @@ impl Split {
         }
         // Embedding, layers, head.
         let mut bytes = vec![0; layers + 2];
+        bytes[0] = beside;
         for (label, size) in weights {
             match layer_of(label) {
                 Some(layer) => bytes[1 + layer] += size,
@@ -114,7 +116,7 @@ mod tests {
             layers,
             layers,
             EmbeddingReaders::FirstAndLast,
-            weights.chain([(EMBEDDING, embedding)]),
+            (weights.chain([(EMBEDDING, embedding)]), 0),
             sessions,
         )
     }
@@ -149,7 +151,8 @@ mod tests {
         let weights: Vec<_> = (0..9).map(|i| (format!("blk.{i}.ffn_down.weight"), 100)).collect();
         let split = |starts, sessions| {
             let weights = weights.iter().map(|(label, size)| (label.as_str(), *size));
-            Split::balanced(9, starts, EmbeddingReaders::First, weights, sessions).map(|split| split.first)
+            Split::balanced(9, starts, EmbeddingReaders::First, (weights, 0), sessions)
+                .map(|split| split.first)
         };
         assert_eq!(split(9, 3), Some(vec![0, 3, 6]));
         assert_eq!(split(5, 3), Some(vec![0, 3, 4]));

@@ -183,6 +183,17 @@ impl<'g> WeightPlanner<'g> {
         Ok(())
     }
 
+    /// A tensor of shape `ne` that the host reads, and the device does not.
+    ///
+    /// # Errors
+    /// It is missing or has another shape.
+    pub(super) fn read_by_host(&mut self, name: &str, ne: &[u32]) -> Result<(), ModelError> {
+        let ne: Vec<u64> = ne.iter().map(|&n| n.into()).collect();
+        self.check(name, &ne)?;
+        self.read.insert(name.to_owned());
+        Ok(())
+    }
+
     /// A tensor that the file may have and nothing reads.
     pub(super) fn ignore(&mut self, scope: Scope, tensor: &str) {
         self.read.insert(scope.name(tensor));

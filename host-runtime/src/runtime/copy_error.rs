@@ -38,6 +38,9 @@ pub enum CopyError {
         /// Positions of the context.
         n_ctx: u32,
     },
+    /// Rows of pictures are in it, whose ids mean nothing elsewhere.
+    #[error("the sequence has pictures in it, and such sequences cannot be saved yet")]
+    Pictures,
     /// The host cannot see what the device has.
     #[error(
         "a model that is split over sessions keeps states in caches of each, which cannot be copied; use one \

@@ -37,6 +37,19 @@ pub enum EngineError {
         /// `general.architecture`.
         arch: String,
     },
+    /// A draft model and an encoder of pictures for one model.
+    #[error(
+        "a draft model and pictures do not go together yet: leave out the draft{}, or the encoder{}",
+        Setting::DraftModel.in_parentheses(),
+        Setting::Encoder.in_parentheses()
+    )]
+    DraftsWithPictures,
+    /// More rows of pictures than there are ids for.
+    #[error("there were too many pictures since the model was loaded; load it again")]
+    TooManyPictures,
+    /// A prompt whose last row is a picture's, after which no token can be chosen.
+    #[error("a prompt must end with text, and not with a picture")]
+    PictureLast,
     /// A setting is out of range.
     #[error("{}{} must be {allowed}, not {found}", setting.words(), setting.in_parentheses())]
     Setting {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::error::EngineError;
+use super::files::ModelFiles;
 use super::layouts::Holds;
 use super::options::EngineOptions;
 use super::plan::Plan;
@@ -53,13 +54,8 @@ struct Needs {
 
 impl Needs {
     /// Needs of a model that this version runs.
-    fn new(
-        gguf: &Gguf,
-        draft: Option<&Gguf>,
-        options: &EngineOptions,
-        sessions: usize,
-    ) -> Result<Self, EngineError> {
-        let plan = Plan::new(Holds::Target, gguf, draft, options, sessions as u32)?;
+    fn new(files: ModelFiles<'_>, options: &EngineOptions, sessions: usize) -> Result<Self, EngineError> {
+        let plan = Plan::new(Holds::Target, files, options, sessions as u32)?;
         let kept = plan.kept();
         let shared = plan.shared_bytes();
         let other = shared.iter().sum();
@@ -79,7 +75,8 @@ impl Needs {
                 | Purpose::ConvRows
                 | Purpose::DraftKv
                 | Purpose::DraftRows
-                | Purpose::Rounds => sessions[session].recurrent += bytes,
+                | Purpose::Rounds
+                | Purpose::Encoder => sessions[session].recurrent += bytes,
             }
         }
         for (readers, bytes) in plan.mapped_weights() {
@@ -173,9 +170,9 @@ pub struct ModelFit {
 ///
 /// # Errors
 /// As [`memory_needs`](crate::engine::memory_needs).
-pub fn fit(gguf: &Gguf, draft: Option<&Gguf>, options: &EngineOptions) -> Result<ModelFit, EngineError> {
-    let layers = model::read(gguf)?.layers.len();
-    report(gguf, layers, false, |sessions| Needs::new(gguf, draft, options, sessions))
+pub fn fit(files: ModelFiles<'_>, options: &EngineOptions) -> Result<ModelFit, EngineError> {
+    let layers = model::read(files.target)?.layers.len();
+    report(files.target, layers, false, |sessions| Needs::new(files, options, sessions))
 }
 
 /// How any model would fit each version, by its metadata and tensors; `None` where those do not say.
@@ -266,8 +263,8 @@ impl Shape {
         let layers = self.positions.len();
         // Tensors behind the last layer are of heads that predict further tokens.
         let inside = |name: &str| model::layer_of(name).is_none_or(|layer| layer < layers);
-        let split =
-            Split::balanced(layers, layers, embedding, weights().filter(|(name, _)| inside(name)), sessions)?;
+        let known = weights().filter(|(name, _)| inside(name));
+        let split = Split::balanced(layers, layers, embedding, (known, 0), sessions)?;
         let mut needs = vec![SessionNeeds::default(); sessions];
         for (name, bytes) in weights().filter(|(name, _)| inside(name)) {
             for session in split.readers(name, embedding).iter() {
@@ -296,8 +293,7 @@ impl Shape {
 pub fn open_device(
     name: &str,
     options: &DeviceOptions,
-    gguf: &Gguf,
-    draft: Option<&Gguf>,
+    files: ModelFiles<'_>,
     engine: &EngineOptions,
 ) -> Result<Box<dyn Device>, EngineError> {
     let matrix_unit = options.matrix_unit || engine.numerics.wants_matrix_unit();
@@ -307,10 +303,10 @@ pub fn open_device(
         None => device::session_limits(name, options)?,
     };
     let Some(limits) = limits else { return Ok(device::open(name, options)?) };
-    let most = model::read(gguf)?.layers.len().clamp(1, MAX_SESSIONS);
+    let most = model::read(files.target)?.layers.len().clamp(1, MAX_SESSIONS);
     let mut needed = 0;
     for sessions in 1..=most {
-        let plan = Needs::new(gguf, draft, engine, sessions)?;
+        let plan = Needs::new(files, engine, sessions)?;
         if plan.fits(limits) {
             let options = DeviceOptions { sessions: Some(sessions), ..options.clone() };
             return Ok(device::open(name, &options)?);

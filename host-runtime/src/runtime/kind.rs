@@ -23,10 +23,16 @@ pub(crate) enum ProgramKind {
     Save = 7,
     /// A sequence's recurrent states out of a snapshot.
     Restore = 8,
+    /// The layers of an encoder, on the patches of a tile of a picture.
+    Encode = 9,
+    /// The projector of an encoder: rows of a picture.
+    Project = 10,
+    /// Up to a batch of rows of a picture, the logits of the last.
+    Picture = 11,
 }
 
 impl ProgramKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Decode,
         Self::Verify,
         Self::Prefill,
@@ -36,6 +42,9 @@ impl ProgramKind {
         Self::Shared,
         Self::Save,
         Self::Restore,
+        Self::Encode,
+        Self::Project,
+        Self::Picture,
     ];
 
     /// Id of the kind on the device.
@@ -55,6 +64,9 @@ impl ProgramKind {
             Self::Shared => "shared",
             Self::Save => "save",
             Self::Restore => "restore",
+            Self::Encode => "encode",
+            Self::Project => "project",
+            Self::Picture => "picture",
         }
     }
 }

@@ -4,8 +4,8 @@ use hexflash_abi::program::Numerics;
 
 use super::options::EngineOptions;
 use crate::model::{
-    self, Buffers, Context, Decoder, DraftModel, IoLayout, KeptLayout, KeptPlanner, MAX_SHARED, Purpose,
-    Recipes, Rollback, Split, WeightMap, Widths,
+    self, Buffers, Context, Decoder, DraftModel, Encoder, IoLayout, KeptLayout, KeptPlanner, MAX_SHARED,
+    Purpose, Recipes, Rollback, Split, WeightMap, Widths,
 };
 use crate::record::RecordError;
 
@@ -18,6 +18,14 @@ pub(super) enum Holds {
     Draft,
 }
 
+/// The models that programs are made for.
+#[derive(Clone, Copy)]
+pub(super) struct Models<'m> {
+    pub(super) target: &'m Decoder,
+    pub(super) draft: Option<&'m dyn DraftModel>,
+    pub(super) encoder: Option<&'m Encoder>,
+}
+
 /// What a model's programs refer to.
 #[derive(Debug)]
 pub(super) struct Layouts {
@@ -28,8 +36,7 @@ pub(super) struct Layouts {
 
 impl Layouts {
     pub(super) fn new(
-        target: &Decoder,
-        draft: Option<&dyn DraftModel>,
+        Models { target, draft, encoder }: Models<'_>,
         n_ctx: u32,
         options: &EngineOptions,
         split: Split,
@@ -43,6 +50,10 @@ impl Layouts {
         if !options.whole_windows {
             kept = kept.kv_rings(options.batch.max(MAX_SHARED));
         }
+        if let Some(encoder) = encoder {
+            kept = kept.with_encoder();
+            encoder.keep(&mut kept)?;
+        }
         if holds == Holds::Target {
             target.keep(&mut kept, &split)?;
         }
@@ -52,21 +63,24 @@ impl Layouts {
         let widths = Widths::new(options.batch, options.sequences);
         let probes = options.probes.len().max(usize::from(options.vectors));
         let io = IoLayout::new(target.n_embd, target.n_vocab, widths, probes);
+        let io = match encoder {
+            Some(encoder) => io.with_tiles(encoder.tile_widths(options.batch)),
+            None => io,
+        };
         Ok(Self { kept: kept.finish(), io, split })
     }
 
     pub(super) fn recipes<'a>(
         &'a self,
-        target: &'a Decoder,
+        Models { target, draft, encoder }: Models<'a>,
         weights: &'a WeightMap,
-        draft: Option<&'a dyn DraftModel>,
         buffers: Buffers,
         numerics: Numerics,
     ) -> Recipes<'a> {
         let Self { kept, io, split } = self;
         // Those of `fast` are prompts alone.
         let numerics = if numerics == Numerics::Hmx { numerics } else { Numerics::Exact };
-        Recipes { target, draft, cx: Context { weights, kept, io, split, buffers }, numerics }
+        Recipes { target, draft, encoder, cx: Context { weights, kept, io, split, buffers }, numerics }
     }
 }
 

@@ -3,12 +3,12 @@
 use hexflash_dsp::plan::{Resources, Units};
 
 use super::error::EngineError;
+use super::files::ModelFiles;
 use super::layouts::Holds;
 use super::memory::MemoryPlan;
 use super::options::EngineOptions;
 use super::plan::Plan;
 use crate::device::DeviceInfo;
-use crate::gguf::Gguf;
 use crate::record::Listing;
 
 /// The memory that a model would take on a device, without loading it.
@@ -16,12 +16,11 @@ use crate::record::Listing;
 /// # Errors
 /// As [`Engine::load_with`](crate::engine::Engine::load_with), for what can be checked without a device.
 pub fn memory_needs(
-    gguf: &Gguf,
-    draft: Option<&Gguf>,
+    files: ModelFiles<'_>,
     options: &EngineOptions,
     device: &DeviceInfo,
 ) -> Result<MemoryPlan, EngineError> {
-    Ok(Plan::new(Holds::Target, gguf, draft, options, device.sessions)?.memory(device))
+    Ok(Plan::new(Holds::Target, files, options, device.sessions)?.memory(device))
 }
 
 /// A program of a model, as it would run on a device, without loading it.
@@ -29,13 +28,12 @@ pub fn memory_needs(
 /// # Errors
 /// As [`memory_needs`]; [`EngineError::NoProgram`] for an unknown name.
 pub fn list_program(
-    gguf: &Gguf,
-    draft: Option<&Gguf>,
+    files: ModelFiles<'_>,
     options: &EngineOptions,
     device: &DeviceInfo,
     name: &str,
 ) -> Result<Listing, EngineError> {
-    let plan = Plan::new(Holds::Target, gguf, draft, options, device.sessions)?;
+    let plan = Plan::new(Holds::Target, files, options, device.sessions)?;
     let recorded = plan.program(name).ok_or_else(|| {
         let known: Vec<_> = plan.program_names().collect();
         EngineError::NoProgram { name: name.to_owned(), known: known.join(", ") }

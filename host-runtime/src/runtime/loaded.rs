@@ -13,7 +13,9 @@ use xxhash_rust::xxh3::xxh3_128;
 use zerocopy::IntoBytes;
 
 use super::copy_error::CopyError;
+use super::encoder::PictureEncoder;
 use super::error::EngineError;
+use super::files::ModelFiles;
 use super::kind::ProgramKind;
 use super::layouts::Holds;
 use super::memory::MemoryPlan;
@@ -27,7 +29,7 @@ use crate::device::{Buffer, Device, DeviceError, KeptAccess, SessionSet, SharedM
 use crate::gguf::Gguf;
 use crate::model::{
     DRAFT_PREFIX, Decoder, DraftModel, IoLayout, Kept, KeptLayout, MAX_STOPS, MAX_VERIFY, ModelError,
-    Purpose, ROUND_WORDS, Region, Rollback,
+    PatchGrid, Purpose, ROUND_WORDS, Region, Rollback,
 };
 use crate::record::Site;
 use crate::weights::{ImageOptions, ImageRange, WeightImage};
@@ -40,6 +42,7 @@ pub(crate) struct Runtime {
     device: Box<dyn Device>,
     target: Decoder,
     draft: Option<Box<dyn DraftModel>>,
+    encoder: Option<PictureEncoder>,
     /// Which model and draft they are.
     identity: u128,
     plan: MemoryPlan,
@@ -128,18 +131,17 @@ fn load_image(
 }
 
 impl Runtime {
-    /// Loads a target onto a device, with a draft model if there is one.
+    /// Loads a target onto a device, with a draft model or an encoder of pictures if there is one.
     ///
     /// # Errors
     /// A model cannot be run, a setting is out of range, the device has no room, or loading was cancelled.
     pub(crate) fn load(
-        target: &Gguf,
-        draft: Option<&Gguf>,
+        files: ModelFiles<'_>,
         device: Box<dyn Device>,
         options: &EngineOptions,
         image: &ImageOptions<'_>,
     ) -> Result<Self, EngineError> {
-        Self::load_what(Holds::Target, target, draft, device, options, image)
+        Self::load_what(Holds::Target, files, device, options, image)
     }
 
     /// Loads a draft model onto a device of its own, with what it shares with its target.
@@ -153,14 +155,14 @@ impl Runtime {
         options: &EngineOptions,
         image: &ImageOptions<'_>,
     ) -> Result<Self, EngineError> {
-        Self::load_what(Holds::Draft, target, Some(draft), device, options, image)
+        let files = ModelFiles::of(target).with_draft(Some(draft));
+        Self::load_what(Holds::Draft, files, device, options, image)
     }
 
     /// Makes a plan, and does what it says.
     fn load_what(
         holds: Holds,
-        target: &Gguf,
-        draft: Option<&Gguf>,
+        files: ModelFiles<'_>,
         mut device: Box<dyn Device>,
         options: &EngineOptions,
         image: &ImageOptions<'_>,
@@ -171,13 +173,13 @@ impl Runtime {
             options.numerics = Numerics::Exact;
             warnings.push(NO_TRUST.to_owned());
         }
-        let plan = Plan::new(holds, target, draft, &options, device.info().sessions)?;
+        let plan = Plan::new(holds, files, &options, device.info().sessions)?;
         if !plan.target.is_causal() && !options.vectors {
             return Err(EngineError::WritesNoText { arch: plan.target.arch });
         }
         let mut names: HashMap<BufferId, BufferId> = HashMap::new();
         let mut weights = Vec::new();
-        for (gguf, planned) in [Some(target), draft].into_iter().flatten().zip(&plan.images) {
+        for (gguf, planned) in files.iter().zip(&plan.images) {
             let loaded = load_image(gguf, planned, image, &*device)?;
             warnings.extend_from_slice(loaded.warnings());
             for part in &planned.mapped {
@@ -225,12 +227,15 @@ impl Runtime {
         }
         tracing::info!("model loaded: {memory}");
         let drafts_at = plan.drafts_at();
+        let encoder = files.encoder.zip(plan.encoder.clone());
+        let encoder = encoder.map(|(file, encoder)| PictureEncoder::new(file, encoder)).transpose()?;
         Ok(Self {
-            identity: identity::identity(target, draft).map_err(ModelError::from)?,
+            identity: identity::identity(files).map_err(ModelError::from)?,
             logits: vec![0.0; plan.target.n_vocab as usize],
             batch: plan.options.batch,
             target: plan.target,
             draft: plan.draft,
+            encoder,
             plan: memory,
             warnings,
             io,
@@ -265,6 +270,11 @@ impl Runtime {
     pub(crate) fn draft_block(&self) -> Result<u32, EngineError> {
         let draft = self.draft().ok_or(EngineError::Without { what: "a draft model" })?;
         Ok(draft.block())
+    }
+
+    /// The encoder of pictures that it has.
+    pub(crate) fn encoder(&self) -> Option<&PictureEncoder> {
+        self.encoder.as_ref()
     }
 
     /// The device.
@@ -471,6 +481,42 @@ impl Runtime {
     /// Writes the tokens of a step: ids below `n_vocab`, which is below 2^20.
     pub(crate) fn write_tokens(&mut self, tokens: &[u32]) {
         self.write(self.layout.tokens, tokens.as_bytes());
+    }
+
+    /// Writes rows of a picture, F32 `{n_embd, ..}`, for a step that takes them in place of tokens.
+    pub(crate) fn write_picture(&mut self, rows: &[f32]) {
+        self.write(self.layout.picture, rows.as_bytes());
+    }
+
+    /// Makes rows of a tile: its patches are F32 `{patch values, ..}`, next to each other those that become
+    /// one row.
+    ///
+    /// # Errors
+    /// There is no encoder, or the device failed.
+    pub(crate) fn encode(&mut self, grid: PatchGrid, patches: &[f32]) -> Result<Vec<f32>, EngineError> {
+        let mut encoder =
+            self.encoder.take().ok_or(EngineError::Without { what: "an encoder of pictures" })?;
+        let rows = self.encode_by(&mut encoder, grid, patches);
+        self.encoder = Some(encoder);
+        rows
+    }
+
+    fn encode_by(
+        &mut self,
+        encoder: &mut PictureEncoder,
+        grid: PatchGrid,
+        patches: &[f32],
+    ) -> Result<Vec<f32>, EngineError> {
+        self.write(self.layout.patches, patches.as_bytes());
+        self.write(self.layout.positions, encoder.positions(grid).as_bytes());
+        let n = grid.len();
+        self.run(ProgramKind::Encode, &[StepRegisters::step(0, n)])?;
+        let n = n / encoder.model.patches_per_row();
+        self.run(ProgramKind::Project, &[StepRegisters::step(0, n)])?;
+        let mut rows = vec![0f32; (n * encoder.model.n_out) as usize];
+        self.io.memory.read(self.layout.picture as usize, rows.as_mut_bytes());
+        self.stats.host_bytes += size_of_val(&rows[..]) as u64;
+        Ok(rows)
     }
 
     /// Writes which rows of a step have logits, or which row takes its features.

@@ -25,6 +25,8 @@ pub struct MemoryPlan {
     pub sessions: u32,
     /// Inputs and outputs.
     pub io: u64,
+    /// Weights of the encoder of pictures, and what it keeps of a tile; 0 without one.
+    pub encoder: u64,
     /// Memory that speculation takes in addition; `None` without speculation.
     pub speculation: Option<SpeculationMemory>,
     /// Blocks of programs.
@@ -51,6 +53,7 @@ impl fmt::Display for MemoryPlan {
             ("snapshots", self.snapshots),
             ("activations", self.activations + self.handed_over),
             ("inputs and outputs", self.io),
+            ("encoder", self.encoder),
             ("speculation", speculation),
             ("programs", self.programs),
         ];

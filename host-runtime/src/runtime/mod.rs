@@ -7,7 +7,9 @@
 //! allocated, rebuilt or sent again for it.
 
 pub(crate) mod copy_error;
+mod encoder;
 pub(crate) mod error;
+pub(crate) mod files;
 pub(crate) mod fit;
 pub(crate) mod id;
 mod identity;

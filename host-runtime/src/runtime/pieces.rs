@@ -14,7 +14,7 @@ pub(super) fn kept_by_sequences(layout: &KeptLayout) -> Vec<(&str, Kept)> {
     let is_kept = |purpose| match purpose {
         Purpose::Kv | Purpose::DraftKv | Purpose::DraftRows | Purpose::Recurrent => true,
         // Nothing is on tapes when a copy is made, snapshots are copied apart, and rounds have ended.
-        Purpose::Tape | Purpose::ConvRows | Purpose::Snapshot | Purpose::Rounds => false,
+        Purpose::Tape | Purpose::ConvRows | Purpose::Snapshot | Purpose::Rounds | Purpose::Encoder => false,
     };
     let all = layout.iter().filter(|(_, kept)| is_kept(kept.purpose));
     let mut all: Vec<_> = all.map(|(label, &kept)| (label, kept)).collect();

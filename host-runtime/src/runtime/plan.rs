@@ -8,8 +8,9 @@ use hexflash_abi::BufferId;
 use hexflash_abi::validate::BufferInfo;
 
 use super::error::EngineError;
+use super::files::ModelFiles;
 use super::kind::ProgramKind;
-use super::layouts::{Holds, Layouts};
+use super::layouts::{Holds, Layouts, Models};
 use super::memory::MemoryPlan;
 use super::options::{EngineOptions, settle};
 use super::programs::RecordedPrograms;
@@ -17,7 +18,8 @@ use super::weights::{Neighbours, embedding_readers, readers, split};
 use crate::device::{DeviceInfo, MAX_SESSIONS, SessionSet};
 use crate::gguf::Gguf;
 use crate::model::{
-    self, Buffers, DRAFT_BLOCK, Decoder, DraftModel, KeptLayout, Region, Scope, WeightMap, WeightPlan,
+    self, Buffers, DRAFT_BLOCK, Decoder, DraftModel, Encoder, KeptLayout, Region, Scope, WeightMap,
+    WeightPlan,
 };
 use crate::record::{Homes, Recorded};
 use crate::weights::{WeightEntry, WeightSpec};
@@ -34,9 +36,10 @@ const WEIGHTS: u32 = IO.0 + 3;
 pub(super) struct Plan {
     pub(super) target: Decoder,
     pub(super) draft: Option<Box<dyn DraftModel>>,
+    pub(super) encoder: Option<Encoder>,
     /// As far as model and draft allow them.
     pub(super) options: EngineOptions,
-    /// The images of the target's file and of the draft's, if there is one.
+    /// The images of the target's file, of the draft's and of the encoder's, as far as there are such.
     pub(super) images: Vec<ImagePlan>,
     pub(super) layouts: Layouts,
     programs: RecordedPrograms,
@@ -105,13 +108,16 @@ impl Plan {
     /// A model cannot be run, or a setting is out of range.
     pub(super) fn new(
         holds: Holds,
-        gguf: &Gguf,
-        draft: Option<&Gguf>,
+        files: ModelFiles<'_>,
         options: &EngineOptions,
         sessions: u32,
     ) -> Result<Self, EngineError> {
+        let ModelFiles { target: gguf, draft: draft_gguf, encoder: encoder_gguf } = files;
         let target = model::read(gguf)?;
-        let draft_gguf = draft;
+        if draft_gguf.is_some() && encoder_gguf.is_some() {
+            return Err(EngineError::DraftsWithPictures);
+        }
+        let encoder = encoder_gguf.map(|gguf| Encoder::read(gguf, &target)).transpose()?;
         let draft = draft_gguf.map(|gguf| model::read_draft(gguf, &target)).transpose()?;
         let (n_ctx, options) = settle(&target, draft.as_deref(), options)?;
         let embedding = embedding_readers(&target, draft.as_deref());
@@ -120,7 +126,13 @@ impl Plan {
             Holds::Draft => (target.shared_weights(gguf)?, Some("shared")),
         };
         let mut own = ImagePlan { part, ..ImagePlan::new(gguf, "weights", &plan)? };
-        let split = split(&target, draft.as_deref(), own.entries(), embedding, sessions)?;
+        let encoder_plan = encoder_gguf.zip(encoder.as_ref()).map(|(file, encoder)| {
+            let plan = encoder.weights(file)?;
+            Ok::<_, EngineError>((ImagePlan::new(file, "encoder weights", &plan)?, plan))
+        });
+        let encoder_plan = encoder_plan.transpose()?;
+        let beside = encoder_plan.as_ref().map_or(0, |(image, _)| image.bytes);
+        let split = split(&target, draft.as_deref(), own.entries(), beside, embedding, sessions)?;
         let constants = plan.constants();
         let mut weights = own.map(plan, 0, readers(&constants, &split, embedding));
         let mut images = vec![own];
@@ -133,12 +145,18 @@ impl Plan {
             weights = weights.with(more.map(plan, images[0].mapped.len(), |_| last));
             images.push(more);
         }
-        let layouts = Layouts::new(&target, draft.as_deref(), n_ctx, &options, split, holds)?;
+        if let Some((mut more, plan)) = encoder_plan {
+            let mapped = images.iter().map(|image| image.mapped.len()).sum();
+            weights = weights.with(more.map(plan, mapped, |_| SessionSet::one(0)));
+            images.push(more);
+        }
+        let models = Models { target: &target, draft: draft.as_deref(), encoder: encoder.as_ref() };
+        let layouts = Layouts::new(models, n_ctx, &options, split, holds)?;
         let state = std::array::from_fn(|session| BufferId(STATE + session as u32));
         let buffers = Buffers { state, io: IO, spec: SPECULATION };
-        let recipes = layouts.recipes(&target, &weights, draft.as_deref(), buffers, options.numerics);
+        let recipes = layouts.recipes(models, &weights, buffers, options.numerics);
         let programs = RecordedPrograms::record(&recipes, &options, holds)?;
-        Ok(Self { target, draft, options, images, layouts, programs })
+        Ok(Self { target, draft, encoder, options, images, layouts, programs })
     }
 
     /// Where caches, states and tapes lie.
@@ -209,8 +227,9 @@ impl Plan {
 
     /// The memory that it takes, on this device.
     pub(super) fn memory(&self, device: &DeviceInfo) -> MemoryPlan {
-        let draft_bytes = self.images.get(1).map_or(0, |image| image.bytes);
-        self.programs.memory(&self.target, &self.layouts, (self.weight_bytes(), draft_bytes), device)
+        let more = self.images.get(1).map_or(0, |image| image.bytes);
+        let (draft, encoder) = if self.encoder.is_some() { (0, more) } else { (more, 0) };
+        self.programs.memory(&self.target, &self.layouts, [self.weight_bytes(), draft, encoder], device)
     }
 
     /// The names of its programs.

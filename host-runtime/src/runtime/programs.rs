@@ -6,7 +6,7 @@ use super::memory::{MemoryPlan, SpeculationMemory};
 use super::options::EngineOptions;
 use crate::device::DeviceInfo;
 use crate::model::{
-    Decoder, Features, MAX_SHARED, Purpose, Recipes, Region, Rollback, Rows, StepShape, Tapes,
+    Decoder, Features, MAX_SHARED, Purpose, Recipes, Region, Rollback, Rows, StepInput, StepShape, Tapes,
 };
 use crate::record::{RecordError, Recorded};
 
@@ -54,6 +54,7 @@ impl RecordedPrograms {
         }
         let of_steps = if options.probe_steps { &options.probes[..] } else { &[] };
         let all = |max_tokens, tapes, features| StepShape {
+            input: StepInput::Tokens,
             max_tokens,
             rows: Rows::All,
             probes: of_steps.to_vec(),
@@ -62,6 +63,7 @@ impl RecordedPrograms {
             numerics: recipes.numerics,
         };
         let prefill = StepShape {
+            input: StepInput::Tokens,
             max_tokens: options.batch,
             rows: Rows::One,
             probes: options.probes.clone(),
@@ -81,6 +83,13 @@ impl RecordedPrograms {
             recorded.push((ProgramKind::Round, recipes.round(draft)?));
             recorded.push((ProgramKind::DraftBlock, recipes.draft_block(draft)?));
             recorded.push((ProgramKind::Inject, recipes.inject(draft)?));
+        }
+        if let Some(encoder) = recipes.encoder {
+            recorded.push((ProgramKind::Encode, recipes.encode(encoder, options.numerics)?));
+            recorded.push((ProgramKind::Project, recipes.project(encoder, options.numerics)?));
+            // Tokens that the last step may take back can come right before a picture.
+            let picture = StepShape { input: StepInput::Picture, tapes: Tapes::Fold, ..prefill };
+            recorded.push((ProgramKind::Picture, recipes.step(&picture)?));
         }
         let kept = recipes.cx.kept;
         if kept.n_slots > 1 {
@@ -103,9 +112,11 @@ impl RecordedPrograms {
     }
 
     /// Offset of the kept tensors: behind the activations of every program that may run between a round and
-    /// the step that commits its tokens. Prefill is not one of them and may overwrite kept tensors.
+    /// the step that commits its tokens. Prefill is not one of them and may overwrite kept tensors; where
+    /// there is an encoder none are there.
     pub(super) fn kept_at(&self) -> u64 {
-        let short = self.recorded.iter().filter(|(program, _)| *program != ProgramKind::Prefill);
+        let long = [ProgramKind::Prefill, ProgramKind::Encode, ProgramKind::Project, ProgramKind::Picture];
+        let short = self.recorded.iter().filter(|(program, _)| !long.contains(program));
         short.map(|(_, r)| r.activation_bytes).max().unwrap_or(0)
     }
 
@@ -123,7 +134,7 @@ impl RecordedPrograms {
         &self,
         target: &Decoder,
         layouts: &Layouts,
-        (weights, draft_weights): (u64, u64),
+        [weights, draft_weights, encoder_weights]: [u64; 3],
         device: &DeviceInfo,
     ) -> MemoryPlan {
         let Layouts { kept, io, split } = layouts;
@@ -131,9 +142,9 @@ impl RecordedPrograms {
         let speculation = match kept.rollback {
             Rollback::None => None,
             Rollback::LastStep => {
-                let conv_rows = match kept.n_slots {
-                    1 => self.activation_bytes() - self.activations(),
-                    _ => kept.bytes(Purpose::ConvRows),
+                let conv_rows = match kept.region_bytes(Region::Activations) {
+                    0 => kept.bytes(Purpose::ConvRows),
+                    _ => self.activation_bytes() - self.activations(),
                 };
                 Some(SpeculationMemory::new(target, kept, conv_rows, draft_weights))
             }
@@ -148,6 +159,7 @@ impl RecordedPrograms {
             handed_over: self.handed_bytes(),
             sessions: split.sessions() as u32,
             io: io.bytes,
+            encoder: encoder_weights + kept.bytes(Purpose::Encoder),
             speculation,
             programs: self.recorded.iter().map(|(_, recorded)| recorded.block_bytes()).sum(),
             vtcm: device.vtcm_bytes.into(),

@@ -59,11 +59,12 @@ pub(super) fn readers<'a>(
     }
 }
 
-/// The layers of each of `sessions` sessions.
+/// The layers of each of `sessions` sessions; the first has `beside` bytes of weights besides.
 pub(super) fn split<'a>(
     target: &Decoder,
     draft: Option<&dyn DraftModel>,
     weights: impl Iterator<Item = (&'a str, &'a WeightEntry)>,
+    beside: u64,
     embedding: EmbeddingReaders,
     sessions: u32,
 ) -> Result<Split, EngineError> {
@@ -71,7 +72,7 @@ pub(super) fn split<'a>(
     let with_draft = draft.and_then(DraftModel::reads_caches_from).map_or(usize::MAX, |first| first + 1);
     let (layers, starts) = (target.layers.len(), target.session_starts().min(with_draft));
     let weights = weights.map(|(label, entry)| (label, entry.bytes));
-    Split::balanced(layers, starts, embedding, weights, sessions as usize).ok_or_else(|| {
+    Split::balanced(layers, starts, embedding, (weights, beside), sessions as usize).ok_or_else(|| {
         EngineError::Setting {
             setting: Setting::Sessions,
             allowed: format!("1 to {starts}, the layers that a session can begin with"),

@@ -9,6 +9,7 @@ use super::block::DraftBlock;
 use super::copy::SequenceCopy;
 use super::state::{Health, Outputs};
 use super::view::Sequence;
+use crate::model::is_picture_row;
 use crate::runtime::copy_error::CopyError;
 use crate::runtime::error::EngineError;
 use crate::runtime::loaded::Runtime;
@@ -25,6 +26,9 @@ impl Sequence<'_> {
         self.usable()?;
         self.catch_up()?;
         self.with_memory(Runtime::share)?;
+        if self.history().iter().any(|&id| is_picture_row(id)) {
+            return Err(CopyError::Pictures.into());
+        }
         let (engine, slot) = (&*self.engine, self.slot);
         let state = self.state();
         let lag = if engine.runtime.has_states() { state.n_commit } else { 0 };

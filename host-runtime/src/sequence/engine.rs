@@ -1,8 +1,11 @@
 //! The engine: a model on a device, and the sequences that it runs.
 
 use hexflash_abi::registers::StepRegisters;
+use xxhash_rust::xxh3::xxh3_128;
+use zerocopy::IntoBytes;
 
 use super::pending::PendingFeatures;
+use super::pictures::{PictureRows, PictureStore};
 use super::placed::PlacedDraft;
 use super::snapshots::Snapshots;
 use super::state::Texts;
@@ -10,15 +13,18 @@ use super::under_way::UnderWay;
 use crate::device::Device;
 use crate::gguf::Gguf;
 use crate::model::{
-    self, Decoder, DraftError, DraftModel, KeptLayout, MAX_SHARED, MAX_VERIFY, ModelError, Widths,
+    self, Decoder, DraftError, DraftModel, Encoder, KeptLayout, MAX_SHARED, MAX_VERIFY, ModelError,
+    PatchGrid, Widths,
 };
 use crate::runtime::error::EngineError;
+use crate::runtime::files::ModelFiles;
 use crate::runtime::id::SequenceId;
 use crate::runtime::kind::ProgramKind;
 use crate::runtime::loaded::Runtime;
 use crate::runtime::memory::MemoryPlan;
 use crate::runtime::options::{EngineOptions, settle};
 use crate::runtime::stats::StepStats;
+use crate::setting::Setting;
 use crate::weights::ImageOptions;
 
 /// Most tokens of history for which memory is reserved when the engine is loaded; longer texts allocate more.
@@ -31,6 +37,7 @@ pub struct Engine {
     pub(super) snapshots: Snapshots,
     pub(super) pending: PendingFeatures,
     pub(super) rounds: UnderWay,
+    pub(super) pictures: PictureStore,
     /// The draft model, where it has a device of its own.
     pub(super) placed: Option<Box<PlacedDraft>>,
     pub(super) step: SharedStep,
@@ -58,7 +65,7 @@ impl Engine {
         options: &EngineOptions,
         image: &ImageOptions<'_>,
     ) -> Result<Self, EngineError> {
-        Self::load_with(gguf, None, device, options, image)
+        Self::load_files(ModelFiles::of(gguf), device, options, image)
     }
 
     /// Loads a model onto a device, with a draft model if there is one. That may be the same file once more:
@@ -74,7 +81,21 @@ impl Engine {
         options: &EngineOptions,
         image: &ImageOptions<'_>,
     ) -> Result<Self, EngineError> {
-        Ok(Self::new(Runtime::load(target, draft, device, options, image)?, None))
+        Self::load_files(ModelFiles::of(target).with_draft(draft), device, options, image)
+    }
+
+    /// Loads a model onto a device, with a draft model or an encoder of pictures if there is one.
+    ///
+    /// # Errors
+    /// As [`load_with`](Self::load_with); the encoder cannot be run, or was made for another model;
+    /// [`EngineError::DraftsWithPictures`].
+    pub fn load_files(
+        files: ModelFiles<'_>,
+        device: Box<dyn Device>,
+        options: &EngineOptions,
+        image: &ImageOptions<'_>,
+    ) -> Result<Self, EngineError> {
+        Ok(Self::new(Runtime::load(files, device, options, image)?, None))
     }
 
     /// Loads a model onto a device, and a draft model onto another one. A round is one message to each: the
@@ -103,7 +124,7 @@ impl Engine {
             probe_steps: true,
             ..options
         };
-        let mut runtime = Runtime::load(target, None, device, &options, image)?;
+        let mut runtime = Runtime::load(ModelFiles::of(target), device, &options, image)?;
         // It has neither states of the target nor room to go back to them.
         let options = EngineOptions { snapshot_bytes: 0, ..options };
         let draft = Runtime::load_draft(target, draft, draft_device, &options, image)?;
@@ -119,6 +140,7 @@ impl Engine {
             snapshots: Snapshots::new(kept.n_snapshots),
             pending: PendingFeatures::default(),
             rounds: UnderWay::default(),
+            pictures: PictureStore::default(),
             placed,
             step: SharedStep {
                 tokens: Vec::with_capacity(widths.max_tokens as usize),
@@ -133,6 +155,48 @@ impl Engine {
     /// The target on its device, for tests.
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.runtime
+    }
+
+    /// The encoder of pictures, if the model was loaded with one.
+    pub fn encoder(&self) -> Option<&Encoder> {
+        Some(self.runtime.encoder()?.model())
+    }
+
+    /// Makes rows of a tile of a picture, or finds those that it made of the same before. `patches` are F32
+    /// `{patch values, patches}` in the order of [`PatchGrid::patches`].
+    ///
+    /// # Errors
+    /// The model was loaded without an encoder, the tile has another size than the encoder takes, or the
+    /// device failed.
+    pub fn encode(&mut self, grid: PatchGrid, patches: &[f32]) -> Result<PictureRows, EngineError> {
+        let encoder =
+            self.encoder().ok_or(EngineError::Without { what: "an encoder of pictures (mmproj)" })?;
+        let (merge, values) = (encoder.merge, encoder.patch_values() as usize);
+        let n = u64::from(grid.width) * u64::from(grid.height);
+        let whole = grid.width.is_multiple_of(merge) && grid.height.is_multiple_of(merge);
+        let fits = (1..=u64::from(Encoder::MAX_PATCHES)).contains(&n);
+        if !whole || !fits || patches.len() as u64 != n * values as u64 {
+            let allowed = format!("at most {}, {merge} by {merge} of them a row", Encoder::MAX_PATCHES);
+            return Err(EngineError::Setting { setting: Setting::Patches, allowed, found: n });
+        }
+        let rows = grid.len() / encoder.patches_per_row();
+        let key = xxh3_128(&[[grid.width, grid.height].as_bytes(), patches.as_bytes()].concat());
+        if let Some(known) = self.pictures.find(key) {
+            return Ok(known);
+        }
+        self.displace_rounds()?;
+        let encoded = match self.runtime.encode(grid, patches) {
+            // Nothing of the tile was lost.
+            Err(loss) if loss.is_loss() => {
+                tracing::warn!("{loss}; starting it again");
+                self.recover()?;
+                self.runtime.encode(grid, patches)?
+            }
+            other => other?,
+        };
+        let texts = &self.texts;
+        self.pictures.prune(|ids| texts.have(&ids));
+        self.pictures.add(key, encoded, rows).ok_or(EngineError::TooManyPictures)
     }
 
     /// Hyper-parameters of the model.
@@ -309,8 +373,11 @@ impl Engine {
             ProgramKind::Prefill => self.batch() as usize,
             ProgramKind::Shared => self.shared_rows(),
             ProgramKind::Verify => MAX_VERIFY.min(self.n_ctx()) as usize,
-            // They run no tokens of the host.
-            ProgramKind::Round
+            // They run no tokens of the host, or there is an encoder and so no draft.
+            ProgramKind::Encode
+            | ProgramKind::Project
+            | ProgramKind::Picture
+            | ProgramKind::Round
             | ProgramKind::DraftBlock
             | ProgramKind::Inject
             | ProgramKind::Save

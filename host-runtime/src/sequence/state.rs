@@ -1,6 +1,6 @@
 //! What the host knows of the sequences of an engine.
 
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
 
 use hexflash_abi::registers::{Register, StepRegisters};
 
@@ -115,6 +115,11 @@ impl Texts {
     /// Number of sequences.
     pub(super) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Whether a context has any of these ids.
+    pub(super) fn have(&self, ids: &Range<u32>) -> bool {
+        self.all.iter().any(|text| text.history.iter().any(|id| ids.contains(id)))
     }
 
     /// The sequences, by slot.

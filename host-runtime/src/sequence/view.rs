@@ -6,8 +6,9 @@ use hexflash_abi::registers::{Register, StepRegisters};
 
 use super::block::DraftBlock;
 use super::engine::Engine;
+use super::pictures::PictureStore;
 use super::state::{Health, Outputs, SequenceState};
-use crate::model::{MAX_SHARED, MAX_VERIFY};
+use crate::model::{MAX_SHARED, MAX_VERIFY, is_picture_row};
 use crate::runtime::error::EngineError;
 use crate::runtime::id::SequenceId;
 use crate::runtime::kind::ProgramKind;
@@ -90,7 +91,7 @@ impl Sequence<'_> {
     /// # Errors
     /// The context is too small, a token is not in the vocabulary, or the device failed.
     pub fn prefill(&mut self, tokens: &[u32], mut progress: impl FnMut(usize)) -> Result<(), EngineError> {
-        self.admit(tokens)?;
+        self.admit_prompt(tokens)?;
         let mut done = 0;
         while done < tokens.len() {
             done += self.prefill_piece(&tokens[done..])?;
@@ -107,16 +108,25 @@ impl Sequence<'_> {
     /// As [`prefill`](Self::prefill), for the tokens of this step.
     pub fn prefill_piece(&mut self, tokens: &[u32]) -> Result<usize, EngineError> {
         self.end_rounds()?;
-        if self.state().n_commit > 0 {
+        let first = *tokens.first().ok_or(EngineError::NoTokens)?;
+        if self.state().n_commit > 0 && !is_picture_row(first) {
             // Prefill needs the memory of what is still to be committed: a plain step does that.
-            let one = tokens.first().ok_or(EngineError::NoTokens)?;
-            return self.decode(*one).map(|()| 1);
+            return self.decode(first).map(|()| 1);
         }
-        let piece = &tokens[..tokens.len().min(self.engine.batch() as usize)];
-        self.admit(piece)?;
+        let (piece, picture) = self.engine.pictures.run(tokens, self.engine.batch() as usize);
+        self.admit_prompt(piece)?;
         self.catch_up()?;
-        self.step(ProgramKind::Prefill, piece)?;
-        self.engine.hand_features(ProgramKind::Prefill, self.slot, 0, piece)?;
+        let program = match picture {
+            None => ProgramKind::Prefill,
+            Some((tile, at)) => {
+                let width = self.engine.config().n_embd as usize;
+                let rows = &tile.values()[at * width..(at + piece.len()) * width];
+                self.engine.runtime.write_picture(rows);
+                ProgramKind::Picture
+            }
+        };
+        self.step(program, piece)?;
+        self.engine.hand_features(program, self.slot, 0, piece)?;
         self.state_mut().advance(piece);
         self.gave(1);
         Ok(piece.len())
@@ -198,8 +208,22 @@ impl Sequence<'_> {
         Ok(())
     }
 
-    /// That `tokens` can be run next. Rounds of this sequence end here, and those of another one wait.
+    /// That `tokens` can be run next, as tokens and not as rows of pictures. Rounds of this sequence end
+    /// here, and those of another one wait.
     pub(crate) fn admit(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+        self.admit_which(tokens, |_, _| false)
+    }
+
+    /// As [`admit`](Self::admit), for a prompt, which may have rows of pictures.
+    pub(crate) fn admit_prompt(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+        self.admit_which(tokens, PictureStore::has)
+    }
+
+    fn admit_which(
+        &mut self,
+        tokens: &[u32],
+        is_row: impl Fn(&PictureStore, u32) -> bool,
+    ) -> Result<(), EngineError> {
         self.usable()?;
         self.end_rounds()?;
         self.engine.displace_rounds()?;
@@ -207,7 +231,8 @@ impl Sequence<'_> {
             return Err(EngineError::NoTokens);
         }
         let n_vocab = self.engine.config().n_vocab;
-        if let Some(&token) = tokens.iter().find(|&&t| t >= n_vocab) {
+        let pictures = &self.engine.pictures;
+        if let Some(&token) = tokens.iter().find(|&&t| t >= n_vocab && !is_row(pictures, t)) {
             return Err(EngineError::Token { token, n_vocab });
         }
         let (n_ctx, n_past) = (self.engine.n_ctx(), self.n_past());
@@ -230,13 +255,15 @@ impl Sequence<'_> {
     fn step(&mut self, program: ProgramKind, tokens: &[u32]) -> Result<(), EngineError> {
         let start = Instant::now();
         let row = match program {
-            ProgramKind::Prefill => Some(tokens.len() as u32 - 1),
+            ProgramKind::Prefill | ProgramKind::Picture => Some(tokens.len() as u32 - 1),
             ProgramKind::Decode => self.engine.speculates().then(|| self.engine.pending.len()),
             _ => None,
         };
         let (n_past, n_commit) = (self.n_past(), self.state().n_commit);
         let (engine, slot) = (&mut *self.engine, self.slot);
-        engine.runtime.write_tokens(tokens);
+        if program != ProgramKind::Picture {
+            engine.runtime.write_tokens(tokens);
+        }
         if let Some(row) = row {
             engine.runtime.write_rows(&[row]);
         }

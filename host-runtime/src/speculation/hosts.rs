@@ -3,6 +3,7 @@
 use super::drafter::Drafter;
 use super::guess::Guess;
 use super::odds::Odds;
+use crate::model::is_picture_row;
 
 /// A drafter and what is known of its drafts.
 struct HostDrafter {
@@ -77,7 +78,8 @@ impl HostDrafters {
             host.guess.truncate(0);
             let Some(&anchor) = self.text.last().filter(|_| most > 0) else { break };
             host.drafter.draft(&self.text, most, &mut host.guess);
-            host.guess.truncate(most);
+            let tokens = host.guess.tokens().iter().position(|&id| is_picture_row(id));
+            host.guess.truncate(tokens.unwrap_or(most).min(most));
             let n = host.guess.tokens().len();
             let chances = host.odds.of(anchor, host.guess.tokens(), Some(host.guess.margins()));
             let offer = worth(&chances[..n]).map(|(n, value)| Offer { n, value });

@@ -264,6 +264,7 @@ fn key(gguf: &Gguf, specs: &[WeightSpec]) -> u128 {
             Form::Plain => (1, &[][..]),
             Form::Transposed => (2, &[][..]),
             Form::Values(values) => (3, &values[..]),
+            Form::Filters => (4, &[][..]),
         };
         // The counts end the lists before them.
         hasher.update(&[form]);

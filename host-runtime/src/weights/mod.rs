@@ -34,3 +34,23 @@ pub fn layout(gguf: &Gguf, specs: &[WeightSpec]) -> Result<(HashMap<String, Weig
     let plan = plan::ImageLayout::new(gguf, specs)?;
     Ok((plan.entries(specs)?, plan.bytes))
 }
+
+/// The values of a tensor that the host works with.
+///
+/// # Errors
+/// It is missing, of a type other than F32, F16 and BF16, or has a value that is no number.
+pub(crate) fn plain_values(gguf: &Gguf, tensor: &str) -> Result<Vec<f32>, WeightError> {
+    let specs = [WeightSpec::new(tensor, Form::Plain)];
+    let plan = plan::ImageLayout::new(gguf, &specs)?;
+    let (mut data, mut values) = (Vec::new(), Vec::new());
+    for piece in &plan.pieces {
+        plan.read(piece, &mut data)?;
+        let mut bytes = vec![0; piece.len()];
+        plan.pack(piece, &data, &mut bytes)?;
+        values.extend(bytes.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)));
+    }
+    // The last vector may have zeros behind the tensor.
+    let n: u64 = gguf.require_tensor(tensor)?.shape().iter().product();
+    values.truncate(n as usize);
+    Ok(values)
+}

@@ -38,12 +38,22 @@ pub enum Form {
     /// Tiles of the source's type, for MUL_MAT and GET_ROWS: {k, n, ..} to {k, n, ..}. The matrices of a
     /// tensor of 3 or 4 dimensions follow each other, each padded to whole strips.
     Tiled,
+    /// Tiles of the filters {w, h, c, n} of a convolution whose windows do not overlap: of the matrix
+    /// {w h c, n}, which multiplies a window's values.
+    Filters,
     /// Row-major F32 of the same shape, from F32, F16 or BF16: norms, biases and other small tensors.
     Plain,
     /// A matrix {k, c}, such as the taps of a convolution, as row-major F32 {c, k}.
     Transposed,
     /// These values, as F32 {len}.
     Values(Vec<f32>),
+}
+
+impl Form {
+    /// Whether it is for MUL_MAT.
+    const fn is_tiled(&self) -> bool {
+        matches!(self, Self::Tiled | Self::Filters)
+    }
 }
 
 /// A weight's place in the image.
@@ -172,7 +182,7 @@ impl<'a> ImageLayout<'a> {
     pub(super) fn read(&self, piece: &Piece, data: &mut Vec<u8>) -> Result<(), GgufError> {
         let item = &self.items[piece.item];
         let rows = match item.form {
-            Form::Tiled => item.strip_rows(piece.number),
+            form if form.is_tiled() => item.strip_rows(piece.number),
             _ => 0..item.sources.iter().map(|source| source.rows).sum(),
         };
         data.resize(rows.len() * item.row_bytes, 0);
@@ -199,7 +209,7 @@ impl<'a> ImageLayout<'a> {
         let (out, padding) = out.split_at_mut(piece.used);
         padding.fill(0);
         match item.form {
-            Form::Tiled => {
+            Form::Tiled | Form::Filters => {
                 let mut rows: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
                 let all = data.chunks_exact(item.row_bytes);
                 let count = all.len();
@@ -275,6 +285,7 @@ fn item<'a>(gguf: &'a Gguf, spec: &'a WeightSpec) -> Result<Item<'a>, WeightErro
         return Err(WeightError::Empty { label: spec.name.clone() });
     };
     let wanted = match (others, &spec.form) {
+        (_, Form::Filters) => None,
         (_, Form::Transposed) => Some("a transpose"),
         ([_, ..], _) => Some("joining"),
         _ => None,
@@ -294,15 +305,22 @@ fn item<'a>(gguf: &'a Gguf, spec: &'a WeightSpec) -> Result<Item<'a>, WeightErro
     let mut ne = first.ne;
     // Cannot wrap: all these rows lie in files.
     ne[1] = tensors.iter().map(|t| t.ne[1]).sum();
-    let dtype = match spec.form {
-        Form::Tiled => tiles::tile_dtype(first.ggml_type),
+    let dtype = match &spec.form {
+        form if form.is_tiled() => tiles::tile_dtype(first.ggml_type),
         _ => tiles::PLAIN.contains(&first.ggml_type).then_some(DType::F32),
     };
     let dtype = dtype.ok_or_else(|| WeightError::UnsupportedType {
         tensor: first.name.clone(),
         ggml_type: first.ggml_type,
-        plain: spec.form != Form::Tiled,
+        plain: !spec.form.is_tiled(),
     })?;
+    if spec.form == Form::Filters {
+        // Cannot wrap: as many values lie in a file.
+        let row = [ne[0] * ne[1] * ne[2], ne[3], 1, 1];
+        let source = SourceTensor { tensor: first, rows: ne[3] as usize };
+        let row_bytes = (first.row_bytes() * ne[1] * ne[2]) as usize;
+        return finish(spec, dtype, row, first.ggml_type, row_bytes, vec![source]);
+    }
     if spec.form == Form::Transposed {
         ne.swap(0, 1);
     }

@@ -10,8 +10,8 @@ use std::path::Path;
 
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg32;
+
+use crate::random::numbers;
 
 /// Width of a head.
 const HEAD: usize = 32;
@@ -46,14 +46,6 @@ pub enum Change<'c> {
 struct Weights<'c> {
     file: GgufWriter<'static>,
     changes: &'c [Change<'c>],
-}
-
-/// Uniform numbers with this standard deviation around a mean; of a name always the same.
-fn numbers(name: &str, n: usize, mean: f32, deviation: f32) -> Vec<f32> {
-    let seed = name.bytes().fold(1u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    let mut random = Pcg32::seed_from_u64(seed);
-    let half = deviation * 3f32.sqrt();
-    (0..n).map(|_| mean + random.random_range(-half..half)).collect()
 }
 
 impl Weights<'_> {

@@ -2,9 +2,11 @@
 
 pub mod assistant;
 pub mod eagle3;
+pub mod encoder;
 pub mod lossy;
 pub mod near_tie;
 pub mod npy;
+mod random;
 pub mod reference;
 pub mod reranker;
 pub mod state;

@@ -22,7 +22,7 @@ use super::options::{DeviceArgs, DrafterArgs, EngineArgs, ModelArgs, PlacementAr
 use super::output::print_json;
 use hexflash::cancel::Cancel;
 use hexflash::device::CostUnit;
-use hexflash::engine::{Engine, EngineError};
+use hexflash::engine::{Engine, EngineError, ModelFiles};
 use hexflash::gguf::Gguf;
 use hexflash::model::Part;
 
@@ -125,8 +125,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let cancel = &cancel_on_signals();
     let gguf = args.model.open(cancel)?;
     let options = args.engine.options();
-    let device = args.device.open_for(&gguf, None, &options)?;
-    let mut engine = args.engine.load(&gguf, None, &options, device, cancel)?;
+    let device = args.device.open_for(ModelFiles::of(&gguf), &options)?;
+    let mut engine = args.engine.load(ModelFiles::of(&gguf), &options, device, cancel)?;
     let longest = n_prompt.max(n_gen);
     if longest > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());

@@ -16,7 +16,7 @@ use crate::interrupt::{self, cancel_on_signals};
 use crate::output::print_json;
 use hexflash::cancel::Cancel;
 use hexflash::device::DeviceInfo;
-use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId, StepRows};
+use hexflash::engine::{Engine, EngineError, EngineOptions, ModelFiles, SequenceId, StepRows};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "With --parallel")]
@@ -85,8 +85,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let wanted = &args.parallel.parallel;
     let most = wanted.iter().copied().max().unwrap_or(1);
     let options = EngineOptions { sequences: most, ..args.engine.options() };
-    let device = args.device.open_for(&gguf, None, &options)?;
-    let mut engine = args.engine.load(&gguf, None, &options, device, cancel)?;
+    let device = args.device.open_for(ModelFiles::of(&gguf), &options)?;
+    let mut engine = args.engine.load(ModelFiles::of(&gguf), &options, device, cancel)?;
     if n_prompt + n_gen > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());
         let found = (n_prompt + n_gen) as u64;

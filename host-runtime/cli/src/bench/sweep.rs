@@ -23,7 +23,7 @@ use crate::output::print_json;
 use crate::progress::Progress;
 use hexflash::cancel::Cancel;
 use hexflash::device::{CostUnit, DeviceInfo};
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineOptions, ModelFiles};
 use hexflash::generate::{Finish, Generated, Generation, Limits, Request};
 use hexflash::model::{self, MAX_VERIFY};
 use hexflash::sampler::{Sampler, SamplerParams};
@@ -336,7 +336,8 @@ fn measure(args: &Args, placement: Option<&Placement>, cancel: &Cancel) -> Resul
     let model = &TextModel::read(&gguf)?;
     let draft = drafter.draft.as_ref();
     let options = EngineOptions { speculate: true, ..args.engine.options() };
-    let speculative = places.load((&devices, &args.engine), &gguf, draft, &options, cancel)?;
+    let speculative =
+        places.load((&devices, &args.engine), ModelFiles::of(&gguf).with_draft(draft), &options, cancel)?;
     let modes = modes(&args.sweep.lengths, &speculative, &drafter)?;
     let n_ctx = speculative.n_ctx();
     let prompts = prompts.into_iter().map(|prompt| Ok((prompt.to_string(), prompt.ids(model)?)));
@@ -344,8 +345,8 @@ fn measure(args: &Args, placement: Option<&Placement>, cancel: &Cancel) -> Resul
     let n_gen = n_gen(args.n_gen, &prompts, n_ctx)?;
     let limits = Limits { max_tokens: Some(n_gen), cancel: cancel.clone(), ..Limits::default() };
     let options = args.engine.options();
-    let device = devices.open_for(&gguf, None, &options)?;
-    let plain = args.engine.load(&gguf, None, &options, device, cancel)?;
+    let device = devices.open_for(ModelFiles::of(&gguf), &options)?;
+    let plain = args.engine.load(ModelFiles::of(&gguf), &options, device, cancel)?;
     let auto = drafter.speculation(DraftLength::Auto);
     let mut bench = Bench { plain, speculative, auto, drafter: &drafter, model, limits, args };
 

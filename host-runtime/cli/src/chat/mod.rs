@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let seed = Sampler::new(sampling.clone())?.seed();
     let (thinks, system) = (!args.no_thinking, args.system.clone());
     let talk = Conversation::with_model(&text, gguf.path(), template, thinks, system)?;
-    let drafter = writing.spec.find(&gguf)?;
+    let drafter = writing.drafter(&gguf)?;
     let speculation = writing.spec.speculation(&drafter);
     let options = EngineOptions {
         speculate: speculation.is_on(),

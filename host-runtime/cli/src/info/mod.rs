@@ -12,12 +12,14 @@ use serde_json::{Map, Value as Json, json};
 
 use super::CliError;
 use super::interrupt::cancel_on_signals;
-use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
+use super::options::{DeviceArgs, Drafter, EngineArgs, ModelArgs, SpecArgs};
 use super::output::print_json;
+use super::pictures::EncoderArgs;
 use super::plain::plain;
 use hexflash::Error;
 use hexflash::engine::{
-    EngineError, EngineOptions, MemoryPlan, ModelFit, estimate_fit, list_program, memory_needs, program_names,
+    EngineError, EngineOptions, MemoryPlan, ModelFiles, ModelFit, estimate_fit, list_program, memory_needs,
+    program_names,
 };
 use hexflash::gguf::{Gguf, Value};
 use hexflash::model::{self, Decoder, ModelError};
@@ -43,6 +45,8 @@ pub(super) struct Args {
     json: bool,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    encoder: EncoderArgs,
     #[command(flatten)]
     spec: SpecArgs,
     #[command(flatten)]
@@ -133,16 +137,20 @@ impl Looked {
     /// Looks at a model; or prints the program that is asked for instead, and gives `None`.
     fn new(args: &Args, gguf: &Gguf, options: &EngineOptions) -> Result<Option<Self>, CliError> {
         let config = model::read(gguf)?;
-        let drafter = args.spec.find(gguf)?;
-        let draft = drafter.draft.as_ref();
+        let drafter = match args.encoder.is_given() && !args.spec.drafter.is_chosen() {
+            true => Drafter::nobody(),
+            false => args.spec.find(gguf)?,
+        };
+        let encoder = args.encoder.open_for(gguf)?;
+        let files = ModelFiles::of(gguf).with_draft(drafter.draft.as_ref()).with_encoder(encoder.as_ref());
         let options = &EngineOptions { speculate: drafter.drafts(), ..options.clone() };
-        let device = args.device.open_for(gguf, draft, options)?;
+        let device = args.device.open_for(files, options)?;
         let Some(program) = &args.program else {
-            let memory = memory_needs(gguf, draft, options, device.info())?;
-            let fit = hexflash::engine::fit(gguf, draft, options)?;
+            let memory = memory_needs(files, options, device.info())?;
+            let fit = hexflash::engine::fit(files, options)?;
             return Ok(Some(Self { config, memory, fit }));
         };
-        let listing = list_program(gguf, draft, options, device.info(), program)?;
+        let listing = list_program(files, options, device.info(), program)?;
         if args.json {
             print_json(&listing)?;
         } else {

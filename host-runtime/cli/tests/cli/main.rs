@@ -38,6 +38,7 @@ mod limits;
 mod manual;
 mod mtp;
 mod numbers;
+mod pictures;
 mod programs;
 #[cfg(target_os = "linux")]
 mod selftest;

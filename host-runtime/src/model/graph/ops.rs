@@ -195,6 +195,11 @@ impl Graph<'_> {
         self.rec.op(op, &[x], x);
     }
 
+    /// x = f(x) for every element, in place.
+    pub(in crate::model) fn unary(&mut self, kind: params::UnaryKind, x: Tensor) {
+        self.rec.op_with(Op::Unary, &[Some(x)], &[x], &params::Unary::of(kind));
+    }
+
     /// a = op(a, b) in place.
     pub(in crate::model) fn update(&mut self, op: Op, a: Tensor, b: Tensor) {
         self.rec.op(op, &[a, b], a);

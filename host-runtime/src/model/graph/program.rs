@@ -33,6 +33,13 @@ impl<'a> Graph<'a> {
         Self { rec, cx, t, tapes, quantized: HashMap::new(), known: HashMap::new() }
     }
 
+    /// An empty program that belongs to no sequence, and whose rows see each other alone.
+    pub(in crate::model) fn alone(cx: Context<'a>, t: u32, numerics: Numerics) -> Self {
+        let mut rec = Recorder::new(t, t);
+        rec.numerics(numerics);
+        Self { rec, cx, t, tapes: Tapes::Unused, quantized: HashMap::new(), known: HashMap::new() }
+    }
+
     /// What it refers to.
     pub(in crate::model) fn cx(&self) -> Context<'a> {
         self.cx

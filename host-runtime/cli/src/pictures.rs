@@ -1,0 +1,128 @@
+//! Pictures on the command line: the encoder beside a model, and the files that are shown to it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::CliError;
+use super::input;
+use super::progress::Progress;
+use hexflash::engine::Engine;
+use hexflash::gguf::Gguf;
+use hexflash::model::{self, Encoder};
+use hexflash::picture::{EncodedPicture, Layout, Picture, placed, prompt, text};
+use hexflash::text::TextModel;
+
+/// Most bytes of a file: pictures of the largest size that is read have fewer.
+const MAX_BYTES: usize = 256 << 20;
+
+/// The encoder beside a model.
+#[derive(Debug, Clone, Args)]
+pub(super) struct EncoderArgs {
+    /// Encoder of pictures for the model (GGUF), as SmolVLM and LFM2-VL have one; without drafts of a draft
+    /// model
+    #[arg(long, alias = "mm", value_name = "FILE")]
+    mmproj: Option<PathBuf>,
+}
+
+impl EncoderArgs {
+    /// Whether one is named.
+    pub(super) fn is_given(&self) -> bool {
+        self.mmproj.is_some()
+    }
+
+    /// Opens it, if one is named, for a model: before there is a device, as it costs nothing.
+    ///
+    /// # Errors
+    /// It is no GGUF file, no encoder, or another model's.
+    pub(super) fn open_for(&self, model: &Gguf) -> Result<Option<Gguf>, CliError> {
+        let Some(path) = &self.mmproj else { return Ok(None) };
+        let encoder = Gguf::open(path)?;
+        Encoder::read(&encoder, &model::read(model)?)?;
+        Ok(Some(encoder))
+    }
+}
+
+/// The pictures of a prompt.
+#[derive(Debug, Args)]
+pub(super) struct PictureArgs {
+    /// Show a picture (PNG, JPEG, WebP, GIF or BMP) to the model, before the prompt or where that has
+    /// <__media__>; may be given several times
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_delimiter = ',',
+        requires = "mmproj",
+        conflicts_with = "prompt_ids"
+    )]
+    image: Vec<PathBuf>,
+}
+
+/// Pictures that were read, before there is a model.
+pub(super) struct Shown {
+    pictures: Vec<Picture>,
+}
+
+impl PictureArgs {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// One cannot be read, or is no picture.
+    pub(super) fn read(&self) -> Result<Shown, CliError> {
+        let pictures = self.image.iter().map(|path| {
+            let failed = |reason: String| CliError::Picture { path: path.clone(), reason };
+            let bytes = input::read(path, MAX_BYTES).map_err(|error| failed(error.to_string()))?;
+            Picture::decode(&bytes).map_err(|error| failed(error.to_string()))
+        });
+        Ok(Shown { pictures: pictures.collect::<Result<_, _>>()? })
+    }
+}
+
+impl Shown {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pictures.is_empty()
+    }
+
+    /// A text with places for them.
+    ///
+    /// # Errors
+    /// It has another number of markers than there are pictures.
+    pub(super) fn place(&self, text: String) -> Result<String, CliError> {
+        if self.is_empty() {
+            return Ok(text);
+        }
+        Ok(placed(&text, self.pictures.len()).map_err(hexflash::Error::from)?)
+    }
+
+    /// Encodes them, and makes tokens of a text that has places for them: of a rendered conversation if
+    /// `is_chat`.
+    ///
+    /// # Errors
+    /// A picture does not suit the encoder, or the device failed.
+    pub(super) fn prompt(
+        &self,
+        engine: &mut Engine,
+        model: &TextModel,
+        written: &str,
+        is_chat: bool,
+    ) -> Result<Tokens, CliError> {
+        let mut encoded = Vec::with_capacity(self.pictures.len());
+        for picture in &self.pictures {
+            let Some(encoder) = engine.encoder() else { continue };
+            let layout = Layout::new(picture, encoder).map_err(hexflash::Error::from)?;
+            let bar = Progress::count("encoding a picture", layout.tiles().count());
+            let done = EncodedPicture::new(engine, &model.tokenizer, &layout, |done, _| bar.at(done as u64));
+            bar.finish();
+            encoded.push(done?);
+        }
+        let make = if is_chat { prompt } else { text };
+        Ok(Tokens { tokens: make(&model.tokenizer, written, &encoded)?, _rows: encoded })
+    }
+}
+
+/// The tokens of a prompt, and the rows of pictures that it needs.
+pub(super) struct Tokens {
+    pub(super) tokens: Vec<u32>,
+    _rows: Vec<EncodedPicture>,
+}

@@ -1,0 +1,78 @@
+//! What is left of pictures in a program that was built without them.
+
+use clap::Args;
+
+use super::CliError;
+use hexflash::engine::Engine;
+use hexflash::gguf::Gguf;
+use hexflash::text::TextModel;
+
+/// Nothing.
+#[derive(Debug, Clone, Args)]
+pub(super) struct EncoderArgs {}
+
+impl EncoderArgs {
+    /// None is named.
+    pub(super) fn is_given(&self) -> bool {
+        false
+    }
+
+    /// There is none.
+    ///
+    /// # Errors
+    /// None.
+    pub(super) fn open_for(&self, _model: &Gguf) -> Result<Option<Gguf>, CliError> {
+        Ok(None)
+    }
+}
+
+/// Nothing.
+#[derive(Debug, Args)]
+pub(super) struct PictureArgs {}
+
+/// No pictures.
+pub(super) struct Shown;
+
+impl PictureArgs {
+    /// There are none.
+    ///
+    /// # Errors
+    /// None.
+    pub(super) fn read(&self) -> Result<Shown, CliError> {
+        Ok(Shown)
+    }
+}
+
+impl Shown {
+    /// There are none.
+    pub(super) fn is_empty(&self) -> bool {
+        true
+    }
+
+    /// The text as it is.
+    ///
+    /// # Errors
+    /// None.
+    pub(super) fn place(&self, text: String) -> Result<String, CliError> {
+        Ok(text)
+    }
+
+    /// The tokens of a text.
+    ///
+    /// # Errors
+    /// The text cannot be split.
+    pub(super) fn prompt(
+        &self,
+        _engine: &mut Engine,
+        model: &TextModel,
+        written: &str,
+        _is_chat: bool,
+    ) -> Result<Tokens, CliError> {
+        Ok(Tokens { tokens: model.encode(written)? })
+    }
+}
+
+/// The tokens of a prompt.
+pub(super) struct Tokens {
+    pub(super) tokens: Vec<u32>,
+}

@@ -1,0 +1,325 @@
+//! An encoder of pictures: its hyper-parameters, its weights, and its two programs.
+
+use std::ops::Range;
+
+use hexflash_abi::program::TensorFlags;
+use hexflash_abi::{DType, Op};
+
+use super::layer::VitLayer;
+use super::norm::{norm, plan_norm};
+use super::positions::{BIAS, Positions, TABLE};
+use super::{idefics3, lfm2};
+use crate::gguf::Gguf;
+use crate::model::decoder::Decoder;
+use crate::model::error::ModelError;
+use crate::model::graph::Graph;
+use crate::model::io::TileWidths;
+use crate::model::kept::{KeptPlanner, Purpose};
+use crate::model::keys::{Keys, LIMIT, MAX_BLOCKS};
+use crate::model::scope::Scope;
+use crate::model::tensors::{WeightPlan, WeightPlanner};
+use crate::record::{RecordError, Tensor};
+use crate::weights::{Form, WeightError};
+
+/// The architecture of an encoder's file.
+const ARCH: &str = "clip";
+/// The product with the patches.
+const PATCHES: &str = "v.patch_embd.weight";
+/// The norms before and behind the layers, of which a file has either, both or none.
+const PRE_NORM: &str = "v.pre_ln";
+const POST_NORM: &str = "v.post_ln";
+/// The rows that the layers give, kept for the projector: {n_embd, patches}.
+const STREAM: &str = "stream";
+/// Colours of a picture.
+const CHANNELS: u32 = 3;
+
+/// Maker of rows for the text model from rows of patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Projector {
+    /// Idefics 3 and SmolVLM: a matrix.
+    Idefics3,
+    /// LFM2-VL: an MLP, whose inner width this is.
+    Lfm2 {
+        /// Width between its matrices.
+        inside: u32,
+    },
+}
+
+impl Projector {
+    /// Their names in files.
+    const NAMES: [&'static str; 2] = ["idefics3", "lfm2"];
+
+    /// The name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idefics3 => Self::NAMES[0],
+            Self::Lfm2 { .. } => Self::NAMES[1],
+        }
+    }
+}
+
+/// An encoder of pictures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Encoder {
+    /// Maker of rows for the text model.
+    pub projector: Projector,
+    /// Side of a patch, in pixels.
+    pub patch: u32,
+    /// Side of a square tile, in pixels.
+    pub image_size: u32,
+    /// Patches that become one row, along each side.
+    pub merge: u32,
+    /// The longer side to which a picture is brought before it is cut into tiles, in pixels; 0 for none.
+    pub longest_edge: u32,
+    /// Mean of each colour, of 0 to 1, which is taken off.
+    pub mean: [f32; 3],
+    /// Deviations of colours, which they are divided by then.
+    pub std: [f32; 3],
+    /// Width of the text model's stream.
+    pub n_out: u32,
+    /// Side of the square that the table of positions is for, in patches.
+    positions: u32,
+    layer: VitLayer,
+    n_layer: u32,
+}
+
+impl Encoder {
+    /// Most patches of a tile. Projectors that this version runs have no larger ones but for pictures that
+    /// are thirty times as wide as they are high.
+    pub const MAX_PATCHES: u32 = 1024;
+
+    /// Reads the hyper-parameters, and checks that the encoder was made for `target`.
+    ///
+    /// # Errors
+    /// Not an encoder, one of a projector that this version does not run, a missing key, or another model's.
+    pub fn read(gguf: &Gguf, target: &Decoder) -> Result<Self, ModelError> {
+        let keys = Keys::new(gguf)?;
+        let path = || gguf.path().to_path_buf();
+        let refused = |reason: String| ModelError::Encoder { path: path(), reason };
+        if keys.arch() != ARCH {
+            return Err(refused(format!(
+                "architecture \"{}\" is no encoder of pictures (clip)",
+                keys.arch()
+            )));
+        }
+        let name = keys.meta().str_opt(&keys.key("vision.projector_type"))?;
+        let name = name.map_or_else(|| keys.meta().require_str(&keys.key("projector_type")), Ok)?;
+        let merge_key = "vision.projector.scale_factor";
+        let [default, known_merges] = match name {
+            "idefics3" => [3, 8],
+            "lfm2" => [2, 8],
+            _ => {
+                let known = Projector::NAMES.join(", ");
+                return Err(refused(format!(
+                    "projector \"{name}\" is not supported; this version runs {known}"
+                )));
+            }
+        };
+        let merge = keys.or(merge_key, default)?;
+        let [patch, image_size] =
+            ["patch_size", "image_size"].map(|name| keys.require(&format!("vision.{name}")));
+        let (patch, image_size) = (patch?, image_size?);
+        if merge > known_merges || patch > 64 {
+            return Err(keys.bad(
+                merge_key,
+                merge,
+                &format!("at most {known_merges}, of patches of at most 64 pixels"),
+            ));
+        }
+        let tile = image_size / patch;
+        if !image_size.is_multiple_of(patch * merge) || tile * tile > Self::MAX_PATCHES {
+            let most = format!("a multiple of {} with at most {} patches", patch * merge, Self::MAX_PATCHES);
+            return Err(keys.bad("vision.image_size", image_size, &most));
+        }
+        let n_layer = keys.require("vision.block_count")?;
+        keys.at_most("vision.block_count", n_layer, MAX_BLOCKS)?;
+        let layer = VitLayer::read(&keys)?;
+        let (projector, last) = match name {
+            "idefics3" => (Projector::Idefics3, "mm.model.fc.weight"),
+            _ => {
+                let inside = gguf.require_tensor("mm.1.weight")?.ne[1];
+                let inside = u32::try_from(inside).unwrap_or(u32::MAX);
+                keys.at_most("the width of mm.1.weight", inside, LIMIT)?;
+                (Projector::Lfm2 { inside }, "mm.2.weight")
+            }
+        };
+        let n_out = gguf.require_tensor(last)?.ne[1];
+        let wrong = match () {
+            () if target.per_layer.is_some() => {
+                Some("its layers read each token besides the stream".to_owned())
+            }
+            () if !target.is_causal() => Some("it writes no text".to_owned()),
+            () if n_out != u64::from(target.n_embd) => {
+                Some(format!("its rows have {} values, and those of the encoder {n_out}", target.n_embd))
+            }
+            () => None,
+        };
+        if let Some(wrong) = wrong {
+            return Err(refused(format!(
+                "it was made for another model than this ({}): {wrong}",
+                target.arch
+            )));
+        }
+        let rows = gguf.require_tensor(TABLE)?.ne[1];
+        let positions = (rows as f64).sqrt() as u32;
+        let fixed = name == "idefics3" && positions != tile;
+        if u64::from(positions) * u64::from(positions) != rows || positions > 1024 || fixed {
+            let found = gguf.require_tensor(TABLE)?.shape().to_vec();
+            let expected = vec![layer.n_embd.into(), u64::from(tile) * u64::from(tile)];
+            return Err(ModelError::Shape { path: path(), name: TABLE.to_owned(), found, expected });
+        }
+        Ok(Self {
+            projector,
+            patch,
+            image_size,
+            merge,
+            longest_edge: keys.meta().u32_or(&keys.key("vision.preproc_image_size"), 0)?,
+            mean: colours(&keys, "vision.image_mean")?,
+            std: colours(&keys, "vision.image_std")?,
+            n_out: target.n_embd,
+            positions,
+            layer,
+            n_layer,
+        })
+    }
+
+    /// Width of the stream.
+    pub fn n_embd(&self) -> u32 {
+        self.layer.n_embd
+    }
+
+    /// Layers.
+    pub fn n_layer(&self) -> u32 {
+        self.n_layer
+    }
+
+    /// Values of a patch.
+    pub fn patch_values(&self) -> u32 {
+        CHANNELS * self.patch * self.patch
+    }
+
+    /// Patches that become one row.
+    pub fn patches_per_row(&self) -> u32 {
+        self.merge * self.merge
+    }
+
+    /// Most rows of a tile.
+    pub fn max_rows(&self) -> u32 {
+        Self::MAX_PATCHES / self.patches_per_row()
+    }
+
+    /// How large tiles are, for steps of up to `batch` rows.
+    pub fn tile_widths(&self, batch: u32) -> TileWidths {
+        TileWidths {
+            patch_values: self.patch_values(),
+            n_embd: self.n_embd(),
+            patches: Self::MAX_PATCHES,
+            n_out: self.n_out,
+            rows: self.max_rows().max(batch),
+        }
+    }
+
+    /// Width of what the projector reads.
+    fn merged(&self) -> u32 {
+        self.layer.n_embd * self.patches_per_row()
+    }
+
+    /// The weights, with their shapes checked against the file.
+    ///
+    /// # Errors
+    /// A tensor is missing, has another shape, or is not one that the graph uses.
+    pub fn weights(&self, gguf: &Gguf) -> Result<WeightPlan, ModelError> {
+        let mut plan = WeightPlanner::new(gguf);
+        let (all, n_embd) = (Scope::ENCODER, self.layer.n_embd);
+        plan.add(all, PATCHES, &[self.patch, self.patch, CHANNELS, n_embd], Form::Filters)?;
+        // The host adds them up.
+        plan.read_by_host(TABLE, &[n_embd, self.positions * self.positions])?;
+        if plan.has(all, BIAS) {
+            plan.read_by_host(BIAS, &[n_embd])?;
+        }
+        for norm in [PRE_NORM, POST_NORM] {
+            if plan.has(all, &format!("{norm}.weight")) {
+                plan_norm(&mut plan, all, norm, n_embd)?;
+            }
+        }
+        for i in self.layers() {
+            self.layer.weights(&mut plan, all.layer(i))?;
+        }
+        let shape = [self.merged(), self.n_out];
+        match self.projector {
+            Projector::Idefics3 => idefics3::weights(&mut plan, shape)?,
+            Projector::Lfm2 { inside } => lfm2::weights(&mut plan, shape, inside)?,
+        }
+        match plan.unused(|_| false) {
+            None => Ok(plan.finish()),
+            Some(name) => {
+                let (path, name) = (gguf.path().to_path_buf(), name.to_owned());
+                Err(ModelError::Superfluous { path, name })
+            }
+        }
+    }
+
+    fn layers(&self) -> Range<usize> {
+        0..self.n_layer as usize
+    }
+
+    /// The table of positions in its file, whose shape [`weights`](Self::weights) checks.
+    ///
+    /// # Errors
+    /// It is of a type that is no plain number, or has a value that is none.
+    pub fn positions(&self, gguf: &Gguf) -> Result<Positions, WeightError> {
+        Positions::read(gguf, [self.layer.n_embd, self.positions], self.merge)
+    }
+
+    /// Declares what it keeps on the device while it works on a tile.
+    ///
+    /// # Errors
+    /// It is more than programs can describe.
+    pub fn keep(&self, plan: &mut KeptPlanner) -> Result<(), RecordError> {
+        self.layer.keep(plan, Self::MAX_PATCHES)?;
+        let stream = [self.layer.n_embd, Self::MAX_PATCHES, 1, 1];
+        plan.keep(Scope::ENCODER, STREAM, Purpose::Encoder, (DType::F32, stream))
+    }
+
+    /// Records the layers: patches{3 p p, n} and what is [added](super::Positions) to their rows, {n_embd,
+    /// n}, to the stream that is kept. The token axis is that of patches.
+    pub(in crate::model) fn encode(&self, g: &mut Graph<'_>, patches: Tensor, positions: Tensor) {
+        let (all, eps) = (Scope::ENCODER, self.layer.eps);
+        let mut x = g.linear(patches, &all.label(PATCHES));
+        g.update(Op::Add, x, positions);
+        let has = |g: &Graph<'_>, norm: &str| g.has_weight(&all.label(&format!("{norm}.weight")));
+        if has(g, PRE_NORM) {
+            x = norm(g, all, PRE_NORM, x, eps);
+        }
+        for i in self.layers() {
+            self.layer.record(g, all.layer(i), x);
+        }
+        if has(g, POST_NORM) {
+            x = norm(g, all, POST_NORM, x, eps);
+        }
+        let stream = g.kept(&all.label(STREAM));
+        g.rec.tokens_on(stream, 1);
+        g.rec.op(Op::Cpy, &[x], stream);
+    }
+
+    /// Records the projector: the stream that is kept, to rows{n_out, n}. The token axis is that of rows.
+    pub(in crate::model) fn project(&self, g: &mut Graph<'_>, rows: Tensor) {
+        let merged = [self.merged(), g.t(), 1, 1];
+        let x = g.kept_part(&Scope::ENCODER.label(STREAM), 0, merged, TensorFlags::empty());
+        g.rec.tokens_on(x, 1);
+        match self.projector {
+            Projector::Idefics3 => idefics3::record(g, x, rows),
+            Projector::Lfm2 { .. } => lfm2::record(g, x, rows),
+        }
+    }
+}
+
+/// Three finite numbers, one for each colour, which nothing is divided by if they are 0.
+fn colours(keys: &Keys<'_>, name: &str) -> Result<[f32; 3], ModelError> {
+    let values = keys.meta().array_f32(&keys.key(name))?.ok_or_else(|| keys.missing(name))?;
+    let sound = |value: &f32| value.is_finite() && (!name.ends_with("std") || *value > 0.0);
+    match values.first_chunk() {
+        Some(three) if three.iter().all(sound) => Ok(*three),
+        _ => Err(keys.bad(name, format!("{values:?}"), "a number for each of three colours")),
+    }
+}

@@ -1,0 +1,155 @@
+//! Pictures in contexts: rows that stand for tokens, whatever else is done with the text.
+
+use std::path::Path;
+
+use hexflash::engine::{Engine, EngineOptions, ModelFiles};
+use hexflash::gguf::Gguf;
+use hexflash::model::{Encoder, PatchGrid};
+use hexflash::picture::{EncodedPicture, Layout, Picture, Size};
+use hexflash::text::TextModel;
+use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_e2e::encoder::{self, Change, LFM2, NORMED_LFM2, OLD_SMOLVLM, SMOLVLM, Shape};
+use hexflash_e2e::{Model, inproc, repo_file, settings};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
+
+fn load(target: &Gguf, encoder: &Gguf, options: &EngineOptions) -> Engine {
+    let files = ModelFiles::of(target).with_encoder(Some(encoder));
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let device = Box::new(inproc(settings()));
+    Engine::load_files(files, device, options, &image).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn pair(dir: &Path, shape: Shape) -> [Gguf; 2] {
+    let target = Model::Q8_0.gguf();
+    let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
+    [target, encoder::write(n_embd, shape, &[], &dir.join("mmproj.gguf"))]
+}
+
+/// A picture of random colours that change slowly, always the same for a seed.
+fn picture(seed: u64, width: u32, height: u32) -> Picture {
+    let mut random = Pcg32::seed_from_u64(seed);
+    let waves: Vec<[f32; 3]> =
+        (0..3).map(|_| std::array::from_fn(|_| random.random_range(0.01..0.3))).collect();
+    let value = |x: u32, y: u32, [a, b, c]: [f32; 3]| {
+        (127.0 + 120.0 * (a * x as f32 + c).sin() * (b * y as f32).cos()) as u8
+    };
+    let rgb = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+    let rgb = rgb.flat_map(|(x, y)| waves.iter().map(move |&wave| value(x, y, wave)).collect::<Vec<_>>());
+    Picture::from_rgb(Size { width, height }, rgb.collect()).unwrap()
+}
+
+fn encode(engine: &mut Engine, text: &TextModel, picture: &Picture) -> EncodedPicture {
+    let layout = Layout::new(picture, engine.encoder().unwrap()).unwrap();
+    EncodedPicture::new(engine, &text.tokenizer, &layout, |_, _| ()).unwrap()
+}
+
+#[test]
+fn every_kind_of_encoder_gives_rows_that_depend_on_the_picture() {
+    let dir = tempfile::tempdir().unwrap();
+    for shape in [SMOLVLM, OLD_SMOLVLM, LFM2, NORMED_LFM2] {
+        let [target, encoder] = pair(dir.path(), shape);
+        let text = TextModel::read(&target).unwrap();
+        let mut engine = load(&target, &encoder, &EngineOptions::default());
+        let [a, b] = [1, 2].map(|seed| encode(&mut engine, &text, &picture(seed, 200, 150)));
+        assert_eq!(a.rows().len(), b.rows().len());
+        for (a, b) in a.rows().iter().zip(b.rows()) {
+            assert!(a.values().iter().all(|value| value.is_finite()), "{shape:?}");
+            assert_ne!(a.values(), b.values());
+            assert_ne!(a.ids(), b.ids());
+        }
+        // The same once more is known, and costs no step.
+        let messages = engine.stats().messages;
+        let again = encode(&mut engine, &text, &picture(1, 200, 150));
+        assert_eq!((again.tokens(), engine.stats().messages), (a.tokens(), messages));
+    }
+}
+
+/// The position of each row of patches, and of each square, counts: a picture that is turned upside down has
+/// the rows of another one.
+#[test]
+fn tiles_of_any_shape_have_their_own_positions() {
+    let dir = tempfile::tempdir().unwrap();
+    let [target, encoder] = pair(dir.path(), LFM2);
+    let mut engine = load(&target, &encoder, &EngineOptions::default());
+    let encoder: Encoder = engine.encoder().unwrap().clone();
+    let mut rows = |width, height| {
+        let grid = PatchGrid { width, height };
+        let patches = vec![0.25; (grid.len() * encoder.patch_values()) as usize];
+        engine.encode(grid, &patches).unwrap().values().to_vec()
+    };
+    let wide = rows(8, 4);
+    let high = rows(4, 8);
+    assert_eq!(wide.len(), high.len());
+    assert_ne!(wide, high);
+    // All patches are alike, but for their places.
+    let width = wide.len() / 8;
+    assert_ne!(wide[..width], wide[width..2 * width]);
+}
+
+/// Logits after a text with a picture, as bits.
+fn logits(engine: &mut Engine, prompt: &[u32]) -> Vec<u32> {
+    engine.reset();
+    engine.prefill(prompt, |_| ()).unwrap();
+    engine.logits(0).iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn the_text_after_a_picture_does_not_depend_on_the_steps_that_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let [target, encoder] = pair(dir.path(), SMOLVLM);
+    let text = TextModel::read(&target).unwrap();
+    let prompt = |engine: &mut Engine| {
+        let shown = encode(engine, &text, &picture(3, 90, 120));
+        let [before, behind] = ["fn main() {", "let x ="].map(|piece| text.encode(piece).unwrap());
+        ([&before[..], shown.tokens(), &behind].concat(), shown)
+    };
+    let mut whole = load(&target, &encoder, &EngineOptions::default());
+    let (tokens, _kept) = prompt(&mut whole);
+    let wanted = logits(&mut whole, &tokens);
+    for batch in [1, 3, 16] {
+        let mut engine = load(&target, &encoder, &EngineOptions { batch, ..EngineOptions::default() });
+        let (tokens, _kept) = prompt(&mut engine);
+        assert_eq!(logits(&mut engine, &tokens), wanted, "batch {batch}");
+    }
+    // What a prompt has in common with the context is not run again, rows of pictures or not.
+    let longer = [&tokens[..], &[5, 6]].concat();
+    let common = whole.sequence(hexflash::engine::SequenceId::FIRST).unwrap().common(&longer);
+    assert_eq!(common, tokens.len());
+}
+
+#[test]
+fn encoders_that_do_not_fit_are_refused_in_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = Model::Q8_0.gguf();
+    let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
+    let refused = |shape, change: Change<'_>| {
+        let encoder = encoder::write(n_embd, shape, &[change], &dir.path().join("mmproj.gguf"));
+        let files = ModelFiles::of(&target).with_encoder(Some(&encoder));
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let device = Box::new(inproc(settings()));
+        let error = Engine::load_files(files, device, &EngineOptions::default(), &image).err();
+        let line = error.unwrap_or_else(|| panic!("{change:?}")).to_string();
+        assert!(line.contains("mmproj.gguf") && !line.contains('\n'), "{line}");
+        line
+    };
+    for (change, expected) in [
+        (Change::Projector("qwen3vl_merger"), "projector \"qwen3vl_merger\" is not supported"),
+        (Change::Rows(n_embd + 32), "was made for another model"),
+        (Change::Without("v.blk.1.ln2.weight"), "v.blk.1.ln2.weight"),
+        (Change::Without("v.position_embd.weight"), "v.position_embd.weight"),
+        (Change::More("v.blk.0.attn_sinks"), "v.blk.0.attn_sinks"),
+        (Change::Key("image_size", 100), "image_size is 100"),
+        (Change::Key("attention.head_count", 7), "head_count is 7"),
+        (Change::Key("block_count", 3), "v.blk.2."),
+        (Change::Key("projector.scale_factor", 0), "scale_factor is 0"),
+    ] {
+        let line = refused(SMOLVLM, change);
+        assert!(line.contains(expected), "{change:?}: {line}");
+    }
+    // A text model is no encoder, and an encoder no model.
+    let path = repo_file("models/tiny-dense-f16.gguf");
+    let text = Gguf::open(&path).unwrap();
+    let error = Encoder::read(&text, &hexflash::model::read(&target).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("no encoder of pictures"), "{error}");
+}
