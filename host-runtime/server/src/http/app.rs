@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use hexflash::engine::{Engine, MemoryPlan};
+use hexflash::model::Encoder;
 use hexflash::rerank::Pairs;
 use hexflash::tokenizer::Tokenizer;
 use tokio::sync::Semaphore;
@@ -49,6 +50,8 @@ pub(crate) struct Model {
     /// Kind of its answers.
     pub(super) makes: Makes,
     pub(super) memory: MemoryPlan,
+    /// Encoder of pictures, if there is one.
+    pub(super) encoder: Option<Encoder>,
     /// The device, in one line.
     pub(super) device: String,
     /// Bytes of the longest token.
@@ -85,6 +88,7 @@ impl App {
             speculates: engine.speculates(),
             makes,
             memory: engine.memory().clone(),
+            encoder: engine.encoder().cloned(),
             device: engine.device().info().description.clone(),
             longest_token: longest_token(&card.text.tokenizer),
             grammars: OnceLock::new(),

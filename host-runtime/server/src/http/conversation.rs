@@ -4,11 +4,14 @@
 //! not know is said in another way; it is not left out.
 
 use hexflash::chat::{Message, RenderOptions, today};
+use hexflash::picture::PLACE;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::app::Model;
 use super::error::ApiError;
+use super::parts::text_part;
+use super::pictures;
 use crate::text::family::Family;
 use crate::text::thoughts::Thoughts;
 use crate::text::tools::Tools;
@@ -56,6 +59,15 @@ impl Sent {
         Self { role: role.to_owned(), content: Some(Content::Text(text)), extra: Map::new() }
     }
 
+    /// A message of parts, some of which may be pictures; without any it is a text.
+    pub(super) fn of_parts(role: &str, parts: Vec<Map<String, Value>>) -> Self {
+        if parts.iter().any(pictures::is_picture) {
+            return Self { role: role.to_owned(), content: Some(Content::Parts(parts)), extra: Map::new() };
+        }
+        let texts = parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str));
+        Self::new(role, texts.collect::<Vec<_>>().join("\n"))
+    }
+
     /// The message with another field.
     pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.extra.insert(name.to_owned(), value.into());
@@ -71,10 +83,11 @@ pub(super) enum Content {
     Parts(Vec<Map<String, Value>>),
 }
 
-/// A prompt, and whether it ends within thoughts that the client has begun.
+/// A prompt, whether it ends within thoughts that the client has begun, and the pictures in its places.
 pub(super) struct Prompt {
     pub(super) text: String,
     pub(super) thinks: bool,
+    pub(super) pictures: Vec<Vec<u8>>,
 }
 
 /// Beginning of the answer that a client gives.
@@ -95,7 +108,11 @@ pub(super) fn render(mut chat: ChatFields, tools: Option<&Tools>, model: &Model)
         )
     })?;
     let family = model.card.calls();
-    let mut messages = messages(std::mem::take(&mut chat.messages))?;
+    let mut pictures = Vec::new();
+    let mut messages = messages(std::mem::take(&mut chat.messages), &mut pictures)?;
+    if !pictures.is_empty() && model.encoder.is_none() {
+        return Err(ApiError::no_images("messages"));
+    }
     messages.iter_mut().for_each(|message| history::adapt(message, family, source));
     let begun = chat.take_begun(&mut messages)?;
     for message in &mut messages {
@@ -154,7 +171,7 @@ pub(super) fn render(mut chat: ChatFields, tools: Option<&Tools>, model: &Model)
         }
         text.push_str(&said);
     }
-    Ok(Prompt { text, thinks })
+    Ok(Prompt { text, thinks, pictures })
 }
 
 impl ChatFields {
@@ -213,7 +230,8 @@ impl ChatFields {
     }
 }
 
-fn messages(sent: Vec<Sent>) -> Result<Vec<Message>, ApiError> {
+/// Messages for the template. Pictures go to `pictures`, in their order, and have a place in the text.
+fn messages(sent: Vec<Sent>, pictures: &mut Vec<Vec<u8>>) -> Result<Vec<Message>, ApiError> {
     if sent.is_empty() {
         return Err(ApiError::field("messages", "give at least one message"));
     }
@@ -224,13 +242,25 @@ fn messages(sent: Vec<Sent>) -> Result<Vec<Message>, ApiError> {
         let (content, parts) = match content {
             None => (String::new(), Vec::new()),
             Some(Content::Text(text)) => (text, Vec::new()),
-            Some(Content::Parts(parts)) => (join(&parts)?, parts),
+            Some(Content::Parts(mut parts)) => {
+                parts.iter_mut().try_for_each(|part| take_picture(part, pictures))?;
+                (join(&parts)?, parts)
+            }
         };
         // One part is the same as its text.
         let parts = if parts.len() > 1 { parts.into_iter().map(Value::from).collect() } else { Vec::new() };
         Ok(Message { role, content, parts, extra })
     };
     sent.into_iter().map(message).collect()
+}
+
+/// Takes the bytes of a part that is a picture, and leaves a text with a place for it.
+fn take_picture(part: &mut Map<String, Value>, taken: &mut Vec<Vec<u8>>) -> Result<(), ApiError> {
+    if pictures::is_picture(part) {
+        taken.push(pictures::bytes(part)?);
+        *part = text_part(PLACE);
+    }
+    Ok(())
 }
 
 /// Refuses pictures and sounds beside a message's content.
@@ -240,26 +270,25 @@ pub(super) fn refuse_media(message: &Map<String, Value>, field: &str) -> Result<
     found.map_or(Ok(()), |name| Err(ApiError::no_images(&format!("{field}.{name}"))))
 }
 
-/// The type of a part of a message.
-pub(super) fn kind(part: &Map<String, Value>) -> &str {
-    part.get("type").and_then(Value::as_str).unwrap_or("no type")
-}
-
 /// The text of a message in parts.
 fn join(parts: &[Map<String, Value>]) -> Result<String, ApiError> {
-    let mut lines = Vec::with_capacity(parts.len());
+    let mut joined = String::new();
     for part in parts {
         let kind = part.get("type").and_then(Value::as_str);
         let kind = kind.ok_or_else(|| ApiError::field("messages", "a part of a message has no type"))?;
         match (kind, part.get("text").and_then(Value::as_str)) {
-            ("text", Some(text)) => lines.push(text),
+            ("text", Some(text)) => {
+                // A picture is no line of its own.
+                let is_line = !joined.is_empty() && !joined.ends_with(PLACE) && text != PLACE;
+                joined.push_str(if is_line { "\n" } else { "" });
+                joined.push_str(text);
+            }
             ("text", None) => return Err(ApiError::field("messages", "a part of type text has no text")),
-            ("image_url" | "image" | "input_image", _) => return Err(ApiError::no_images("messages")),
             (kind, _) => {
                 let hint = format!("a part of a message has the type {kind}; send parts of the type text");
                 return Err(ApiError::unsupported("messages", &hint));
             }
         }
     }
-    Ok(lines.join("\n"))
+    Ok(joined)
 }

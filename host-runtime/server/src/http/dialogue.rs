@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use hexflash::picture::{MARKER, PLACE};
 use serde::Deserialize;
 
 use super::answer::Manner;
@@ -13,6 +14,7 @@ use super::fields::Fields;
 use super::form::FormFields;
 use super::offer::{ToolFields, offer};
 use super::order::{Settings, TextFields, alternatives};
+use super::pictures;
 use super::unsupported::{ALWAYS, CHATS, refuse};
 use crate::options::ReasoningFormat;
 use crate::scheduler::order::Order;
@@ -101,7 +103,7 @@ impl Dialogue {
             None => {}
         }
         let tools = offer.tools.map(Arc::new);
-        let Prompt { text: mut rendered, thinks } = render(chat, tools.as_deref(), model)?;
+        let Prompt { text: mut rendered, thinks, pictures } = render(chat, tools.as_deref(), model)?;
         let (source, family) = (model.card.template_source(), model.card.calls());
         let harmony = family == Family::Harmony;
         if harmony && has_form && rendered.ends_with(harmony::OPENED) {
@@ -124,9 +126,16 @@ impl Dialogue {
         if let Some(parser) = parsers.first() {
             settings.show(&parser.shown(family), model);
         }
-        let prompt = tokens(&rendered, model)?;
-        let orders = settings.orders(vec![prompt], app, model)?;
-        Ok(Self { orders, parsers, settings, prompt: rendered })
+        if pictures.is_empty() {
+            let prompt = tokens(&rendered, model)?;
+            let orders = settings.orders(vec![prompt], app, model)?;
+            return Ok(Self { orders, parsers, settings, prompt: rendered });
+        }
+        model.admit(&rendered)?;
+        let shown = pictures::prompt(&rendered, &pictures, model)?;
+        let mut orders = settings.orders(vec![shown.tokens().to_vec()], app, model)?;
+        orders.iter_mut().for_each(|order| order.pictures = Some(Box::new(shown.clone())));
+        Ok(Self { orders, parsers, settings, prompt: rendered.replace(PLACE, MARKER) })
     }
 
     /// Orders, parser and manner for interfaces that have one answer to each request.
@@ -142,16 +151,23 @@ impl Dialogue {
 
     /// The prompt that a conversation gives, of which no answer is wanted.
     pub(super) fn prompt(request: Request, model: &Model) -> Result<String, ApiError> {
+        Ok(Self::rendered(request, model)?.text.replace(PLACE, MARKER))
+    }
+
+    fn rendered(request: Request, model: &Model) -> Result<Prompt, ApiError> {
         let tools = offer(request.tools, model, false)?.tools;
-        render(request.chat, tools.as_ref(), model).map(|prompt| prompt.text)
+        render(request.chat, tools.as_ref(), model)
     }
 
     /// Tokens of that prompt, whatever else is in the request.
     pub(super) fn count(request: Request, model: &Model) -> Result<usize, ApiError> {
-        let rendered = Self::prompt(request, model)?;
+        let Prompt { text: rendered, pictures, .. } = Self::rendered(request, model)?;
         if rendered.len() > MAX_TEXT {
             let reason = format!("their prompt has {} bytes; {MAX_TEXT} can be counted", rendered.len());
             return Err(ApiError::field("messages", reason));
+        }
+        if !pictures.is_empty() {
+            return Ok(pictures::prompt(&rendered, &pictures, model)?.tokens().len());
         }
         Ok(model.card.text.tokenizer.encode_prompt(&rendered)?.len())
     }

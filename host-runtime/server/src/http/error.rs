@@ -55,7 +55,10 @@ impl ApiError {
 
     /// A field has an image, or something else that is no text.
     pub(crate) fn no_images(name: &str) -> Self {
-        Self::unsupported(name, "image input is not supported: send text alone")
+        Self::unsupported(
+            name,
+            "image input is not supported: send text alone, or start the server with an encoder (--mmproj)",
+        )
     }
 
     /// The prompt has `n_prompt` tokens or more, which is too long.

@@ -26,6 +26,8 @@ pub(crate) mod ollama;
 mod order;
 mod origin;
 mod page;
+mod parts;
+mod pictures;
 mod rerank;
 mod responses;
 pub(crate) mod router;

@@ -225,6 +225,7 @@ impl Settings {
                 sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(i as u64));
                 orders.push(Order {
                     prompt: prompt.clone(),
+                    pictures: None,
                     // Each has an end of its own.
                     limits: Limits { cancel: Cancel::default(), ..self.limits.clone() },
                     sampler: Sampler::new(sampling).map_err(|error| ApiError::invalid(error.to_string()))?,

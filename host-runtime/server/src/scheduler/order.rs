@@ -1,6 +1,7 @@
 //! What a request asks for.
 
 use hexflash::generate::Limits;
+use hexflash::picture::PicturePrompt;
 use hexflash::sampler::Sampler;
 
 use crate::grammar::Grammar;
@@ -8,6 +9,8 @@ use crate::grammar::Grammar;
 /// An order of a request: what it wants written.
 pub(crate) struct Order {
     pub(crate) prompt: Vec<u32>,
+    /// The prompt as it is with pictures whose tiles are yet to be encoded, if there are any.
+    pub(crate) pictures: Option<Box<PicturePrompt>>,
     pub(crate) limits: Limits,
     pub(crate) sampler: Sampler,
     /// Alternatives of each token whose probabilities are wanted, if any are.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hexflash::engine::SequenceId;
+use hexflash::engine::{PictureRows, SequenceId};
 use hexflash::generate::{Event, GenerateError, Generation};
 use tokio::sync::mpsc::Sender;
 
@@ -34,6 +34,8 @@ pub(super) struct Running {
     pub(super) task: u64,
     /// Tokens of the prompt that the sequence had already.
     pub(super) cached: usize,
+    /// Rows of pictures that are in its prompt: they live until the sequence has them.
+    pub(super) _rows: Vec<PictureRows>,
     pub(super) choice: usize,
     pub(super) choices: usize,
     /// Where its client reads; `None` if the client was given up.

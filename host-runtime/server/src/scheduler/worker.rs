@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hexflash::Blame;
 use hexflash::engine::{Engine, SequenceCopy};
 use hexflash::generate::{Generation, Request, step_together};
+use hexflash::model::is_picture_row;
 use hexflash::sampler::Constraint;
 use hexflash::speculation::Speculation;
 use hexflash::tokenizer::{TokenKind, Tokenizer};
@@ -42,6 +43,8 @@ pub(crate) struct Worker {
     timeout: Duration,
     /// The slot that is first in the next step.
     first: usize,
+    /// A text whose pictures are being encoded, a tile at a time.
+    preparing: Option<Job>,
     /// Texts so far: the time at which a sequence was used.
     clock: u64,
 }
@@ -69,7 +72,18 @@ impl Worker {
         scheduler.metrics.tell_matrix_unit(engine.device().info().matrix_unit);
         let slots: Vec<_> = engine.sequences().map(Slot::new).collect();
         let cache = RamCache::new(if engine.copies_sequences() { cache_bytes } else { Some(0) });
-        Self { scheduler, engine, tokenizer, drafts, slots, cache, timeout, first: 0, clock: 0 }
+        Self {
+            scheduler,
+            engine,
+            tokenizer,
+            drafts,
+            slots,
+            cache,
+            timeout,
+            first: 0,
+            preparing: None,
+            clock: 0,
+        }
     }
 
     /// Its engine.
@@ -92,7 +106,7 @@ impl Worker {
             self.give_up_abandoned();
             self.do_asked();
             self.begin_waiting();
-            if self.step() {
+            if self.step() || self.preparing.is_some() {
                 continue;
             }
             if self.running().next().is_none()
@@ -157,16 +171,60 @@ impl Worker {
     fn begin_waiting(&mut self) {
         while self.slots.iter().any(|slot| slot.running.is_none()) {
             let is_free = |slot: usize| self.slots.get(slot).is_some_and(|slot| slot.running.is_none());
-            let Some(job) = self.scheduler.queue.take(is_free) else { return };
-            self.begin(job);
+            let job = self.preparing.take().or_else(|| self.scheduler.queue.take(is_free));
+            let Some(mut job) = job else { return };
+            match self.encode_next(&mut job) {
+                Ok(false) => self.begin(job),
+                Ok(true) => {
+                    // Texts under way have a step before the next tile.
+                    self.preparing = Some(job);
+                    return;
+                }
+                Err(failure) => self.refuse(&job, failure),
+            }
         }
+    }
+
+    /// Encodes the next tile that a job waits for; whether there was one.
+    fn encode_next(&mut self, job: &mut Job) -> Result<bool, Failure> {
+        let Some(pictures) = &mut job.order.pictures else { return Ok(false) };
+        if job.updates.is_closed() || self.scheduler.abort.is_cancelled() {
+            let message = "nobody waits for the answer any more".to_owned();
+            return Err(Failure { blame: Blame::Cancelled, message });
+        }
+        let outcome = pictures.encode_next(&mut self.engine);
+        outcome.map_err(|error| Failure { blame: error.blame(), message: error.to_string() })
+    }
+
+    /// Tells who waits for a job that it has failed before it began.
+    fn refuse(&self, job: &Job, failure: Failure) {
+        if failure.blame != Blame::Cancelled {
+            tracing::error!("{}", failure.message);
+        }
+        // Who went away does not mind.
+        let _ = job.updates.try_send(Update { choice: job.choice, news: News::Failed(failure), times: None });
+        self.scheduler.queue.release(1);
     }
 
     /// Begins a text, on the sequence that has most of its prompt.
     fn begin(&mut self, job: Job) {
         let Job { order, choice, choices, task, updates } = job;
-        let Order { prompt, limits, mut sampler, logprobs, form, stream, telemetry, reuse, slot: wanted } =
-            order;
+        let Order {
+            mut prompt,
+            pictures,
+            limits,
+            mut sampler,
+            logprobs,
+            form,
+            stream,
+            telemetry,
+            reuse,
+            slot: wanted,
+        } = order;
+        let mut rows = Vec::new();
+        if let Some(pictures) = pictures {
+            (prompt, rows) = pictures.into_parts();
+        }
         let candidates =
             self.candidates(&prompt, reuse).filter(|one| wanted.is_none_or(|slot| one.slot == slot));
         let Some(found) = choose(prompt.len(), candidates) else { return };
@@ -217,6 +275,7 @@ impl Worker {
             generation: Generation::new(Arc::clone(&self.tokenizer), request),
             task,
             cached,
+            _rows: rows,
             choice,
             choices,
             updates: Some(updates),
@@ -277,7 +336,10 @@ impl Worker {
     fn keep(&mut self, number: usize) {
         let slot = &self.slots[number];
         let Ok(mut sequence) = self.engine.sequence(slot.id) else { return };
-        if slot.prompt.min(sequence.history().len()) < WORTH || self.cache.has(sequence.history()) {
+        let history = sequence.history();
+        // Rows of pictures cannot be copied.
+        let has_pictures = history.iter().any(|&id| is_picture_row(id));
+        if has_pictures || slot.prompt.min(history.len()) < WORTH || self.cache.has(history) {
             return;
         }
         match sequence.copy_out() {

@@ -17,6 +17,7 @@ mod load;
 mod messages;
 mod ollama;
 mod page;
+mod pictures;
 mod rerank;
 mod responses;
 mod reuse;

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use hexflash::cancel::Cancel;
 use hexflash::device::Device;
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineOptions, ModelFiles};
 use hexflash::gguf::Gguf;
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::CHATML;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::lossy::Lossy;
-use hexflash_e2e::{Draft, Model, inproc, settings};
+use hexflash_e2e::{Draft, Model, encoder, inproc, settings};
 pub use hexflash_server::Options;
 use hexflash_server::{Card, Models, RunError, Served, Server};
 pub use serde_json::{Value, json};
@@ -56,6 +56,8 @@ pub struct Setup {
     pub template: &'static str,
     /// Another model than the hybrid.
     pub model: Option<PathBuf>,
+    /// An encoder of pictures beside the model.
+    pub encoder: Option<encoder::Shape>,
     /// Whether the device is lost after every so many steps.
     pub losses: Option<u32>,
 }
@@ -70,6 +72,7 @@ impl Default for Setup {
             drafter: Drafter::Nobody,
             template: CHATML,
             model: None,
+            encoder: None,
             losses: None,
         }
     }
@@ -101,7 +104,12 @@ fn load(setup: &Setup) -> Result<Served, hexflash::Error> {
     };
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let draft = (setup.drafter == Drafter::Model).then(|| Draft::Q8_0.gguf());
-    let engine = Engine::load_with(&gguf, draft.as_ref(), device, &options, &image)?;
+    let dir = tempfile::tempdir().unwrap();
+    let n_embd = hexflash::model::read(&gguf)?.n_embd as usize;
+    let encoder =
+        setup.encoder.map(|shape| encoder::write(n_embd, shape, &[], &dir.path().join("mmproj.gguf")));
+    let files = ModelFiles::of(&gguf).with_draft(draft.as_ref()).with_encoder(encoder.as_ref());
+    let engine = Engine::load_files(files, device, &options, &image)?;
     let drafter = setup.drafter;
     let drafts = move || {
         let source = match drafter {

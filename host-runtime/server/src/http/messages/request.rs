@@ -3,13 +3,14 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::http::conversation::{Content, Sent, kind, refuse_media};
+use crate::http::conversation::{Content, Sent, refuse_media};
 use crate::http::dialogue::Request;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::form::FlatFormat;
 use crate::http::json::with;
 use crate::http::offer::Choice;
+use crate::http::parts::{kind, text_part};
 use crate::http::unsupported::{MESSAGES, refuse};
 
 /// Fields that mean something else in chats, or nothing.
@@ -141,7 +142,7 @@ fn add(messages: &mut Vec<Sent>, message: Sent) -> Result<(), ApiError> {
     };
     let missing =
         |kind: &str, name: &str| ApiError::field("messages", format!("a block of type {kind} has no {name}"));
-    let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut said, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
     for mut block in blocks {
         let kind = kind(&block).to_owned();
         let word = |block: &Map<String, Value>, name: &str| {
@@ -164,19 +165,19 @@ fn add(messages: &mut Vec<Sent>, message: Sent) -> Result<(), ApiError> {
                     .map_err(|error| ApiError::field("messages", format!("tool_result: {error}")))?;
                 let content = plain("messages", content)?;
                 // What was said before comes before.
-                if !texts.is_empty() {
-                    let said = std::mem::take(&mut texts).join("\n");
-                    messages.push(Sent::new(&role, said));
+                if !said.is_empty() {
+                    messages.push(Sent::of_parts(&role, std::mem::take(&mut said)));
                 }
                 messages.push(Sent::new("tool", content).with("tool_call_id", id));
             }
-            _ => texts.push(text("messages", &block)?),
+            "image" => said.push(block),
+            _ => said.push(text_part(text("messages", &block)?)),
         }
     }
-    if texts.is_empty() && thoughts.is_empty() && calls.is_empty() {
+    if said.is_empty() && thoughts.is_empty() && calls.is_empty() {
         return Ok(());
     }
-    let mut message = Sent::new(&role, texts.join("\n"));
+    let mut message = Sent::of_parts(&role, said);
     if !thoughts.is_empty() {
         message = message.with("reasoning_content", thoughts.join("\n"));
     }

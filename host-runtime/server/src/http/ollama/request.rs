@@ -3,11 +3,12 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::http::conversation::Sent;
+use crate::http::conversation::{Content, Sent};
 use crate::http::dialogue::Request;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::form::Format;
+use crate::http::parts::text_part;
 use crate::http::unsupported::{OLLAMA, refuse};
 
 /// Options about memory and processors, which the server was started with.
@@ -116,6 +117,16 @@ fn message(mut sent: Sent) -> Sent {
         if let Some(call) = call.as_object_mut() {
             call.entry("type").or_insert_with(|| "function".into());
         }
+    }
+    let images = message.remove("images").unwrap_or_default();
+    if let (Some(images), Some(Content::Text(text))) = (images.as_array(), &sent.content)
+        && !images.is_empty()
+    {
+        let picture = |data: &Value| {
+            Map::from_iter([("type".to_owned(), "image".into()), ("image".to_owned(), data.clone())])
+        };
+        let parts = images.iter().map(picture).chain([text_part(text.clone())]).collect();
+        sent.content = Some(Content::Parts(parts));
     }
     sent
 }

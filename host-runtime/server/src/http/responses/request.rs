@@ -3,12 +3,14 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::http::conversation::{Content, Sent, kind, refuse_media};
+use crate::http::conversation::{Content, Sent, refuse_media};
 use crate::http::dialogue::Request;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::form::FlatFormat;
 use crate::http::offer::Choice;
+use crate::http::parts::{kind, text_part};
+use crate::http::pictures::is_picture;
 use crate::http::unsupported::{RESPONSES, refuse};
 
 /// A field, and what stands for it in the answer if the request does not have it.
@@ -67,10 +69,10 @@ pub(super) fn translate(mut fields: Fields) -> Result<(Request, Value), ApiError
     let mut request = Request::read(fields)?;
     let mut messages = Messages::default();
     if let Some(instructions) = own.instructions {
-        messages.say("system", plain("instructions", instructions)?);
+        messages.say(Sent::new("system", plain("instructions", instructions)?));
     }
     match own.input {
-        Content::Text(text) => messages.say("user", text),
+        Content::Text(text) => messages.say(Sent::new("user", text)),
         Content::Parts(items) => items.into_iter().try_for_each(|item| messages.add(item))?,
     }
     request.chat.messages = messages.finish();
@@ -123,21 +125,36 @@ fn plain(field: &str, content: Content) -> Result<String, ApiError> {
         Content::Text(text) => return Ok(text),
         Content::Parts(parts) => parts,
     };
-    let text = |part: &Map<String, Value>| {
-        let name = if kind(part) == "refusal" { "refusal" } else { "text" };
-        match (kind(part), part.get(name).and_then(Value::as_str)) {
-            ("input_text" | "output_text" | "text" | "refusal" | "reasoning_text" | "summary_text", text) => {
-                let missing = || ApiError::field(field, format!("a part of type {} has no text", kind(part)));
-                text.map(str::to_owned).ok_or_else(missing)
-            }
-            (kind, _) => {
-                let hint = format!("a part has the type {kind}, where this server takes text only");
-                Err(ApiError::unsupported(field, &hint))
-            }
-        }
-    };
-    let texts: Result<Vec<String>, _> = parts.iter().map(text).collect();
+    let texts: Result<Vec<String>, _> = parts.iter().map(|part| text(field, part)).collect();
     Ok(texts?.join("\n"))
+}
+
+/// The text of a part.
+fn text(field: &str, part: &Map<String, Value>) -> Result<String, ApiError> {
+    let name = if kind(part) == "refusal" { "refusal" } else { "text" };
+    match (kind(part), part.get(name).and_then(Value::as_str)) {
+        ("input_text" | "output_text" | "text" | "refusal" | "reasoning_text" | "summary_text", text) => {
+            let missing = || ApiError::field(field, format!("a part of type {} has no text", kind(part)));
+            text.map(str::to_owned).ok_or_else(missing)
+        }
+        (kind, _) => {
+            let hint = format!("a part has the type {kind}, where this server takes text only");
+            Err(ApiError::unsupported(field, &hint))
+        }
+    }
+}
+
+/// A message of somebody other than the model, which may have pictures.
+fn message(field: &str, role: &str, content: Content) -> Result<Sent, ApiError> {
+    let parts = match content {
+        Content::Text(text) => return Ok(Sent::new(role, text)),
+        Content::Parts(parts) => parts,
+    };
+    let part = |part: Map<String, Value>| match is_picture(&part) {
+        true => Ok(part),
+        false => text(field, &part).map(text_part),
+    };
+    Ok(Sent::of_parts(role, parts.into_iter().map(part).collect::<Result<_, ApiError>>()?))
 }
 
 /// The messages of a chat. Thoughts, text and calls of the model are items of their own in the input, and one
@@ -157,9 +174,9 @@ struct Turn {
 }
 
 impl Messages {
-    fn say(&mut self, role: &str, content: String) {
+    fn say(&mut self, message: Sent) {
         self.end_turn();
-        self.all.push(Sent::new(role, content));
+        self.all.push(message);
     }
 
     fn turn(&mut self) -> &mut Turn {
@@ -195,13 +212,12 @@ impl Messages {
             let missing = || ApiError::field(FIELD, format!("an item of type {kind} has no {name}"));
             item.get(name).and_then(Value::as_str).map(str::to_owned).ok_or_else(missing)
         };
-        let content = |item: &mut Map<String, Value>, name: &str| {
+        let read = |item: &mut Map<String, Value>, name: &str| {
             let value = item.remove(name).filter(|value| !value.is_null()).unwrap_or_else(|| json!([]));
-            let content = Content::deserialize(value).map_err(|error| {
-                ApiError::field(FIELD, format!("{name} of an item of type {kind}: {error}"))
-            })?;
-            plain(FIELD, content)
+            Content::deserialize(value)
+                .map_err(|error| ApiError::field(FIELD, format!("{name} of an item of type {kind}: {error}")))
         };
+        let content = |item: &mut Map<String, Value>, name: &str| plain(FIELD, read(item, name)?);
         match kind.as_str() {
             "message" => match word("role")?.as_str() {
                 "assistant" => {
@@ -209,11 +225,8 @@ impl Messages {
                     self.turn().texts.push(text);
                 }
                 // Chat templates know no other name for it.
-                "developer" => self.say("system", content(&mut item, "content")?),
-                role => {
-                    let text = content(&mut item, "content")?;
-                    self.say(role, text);
-                }
+                "developer" => self.say(Sent::new("system", content(&mut item, "content")?)),
+                role => self.say(message(FIELD, role, read(&mut item, "content")?)?),
             },
             "reasoning" => {
                 let text = content(&mut item, "content")?;
