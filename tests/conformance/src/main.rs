@@ -5,6 +5,7 @@
 mod compare;
 mod ops;
 mod part;
+mod pictures;
 mod tokenizers;
 
 use std::ffi::OsString;
@@ -25,6 +26,8 @@ enum Verb {
     Conformance(ops::Arguments),
     /// Compare hexflash with llama.cpp on the same model: logits, perplexity, greedy tokens
     CompareLlama(compare::Arguments),
+    /// Compare encoders of pictures, and what models make of their rows, with llama.cpp's
+    ComparePictures(pictures::Arguments),
     /// Compare the tokenizers of published models with Hugging Face's library, and with llama.cpp
     CompareTokenizers(tokenizers::Arguments),
     /// Make a model of the Qwen3.5 shape with random weights
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse_from(std::env::args_os().map(spelled)).verb {
         Verb::Conformance(arguments) => ops::run(&arguments),
         Verb::CompareLlama(arguments) => compare::run(&arguments),
+        Verb::ComparePictures(arguments) => pictures::run(&arguments),
         Verb::CompareTokenizers(arguments) => tokenizers::run(&arguments),
         Verb::RandomModel(arguments) => compare::random::run(&arguments).map(|()| ExitCode::SUCCESS),
     };

@@ -81,6 +81,8 @@ enum Verb {
     Conformance(oracle::Arguments),
     /// Compare hexflash with llama.cpp on the same model: logits, perplexity, greedy tokens
     CompareLlama(oracle::Arguments),
+    /// Compare encoders of pictures, and what models make of their rows, with llama.cpp's
+    ComparePictures(oracle::Arguments),
     /// Compare the tokenizers of published models with Hugging Face's library, and with llama.cpp
     CompareTokenizers(oracle::Arguments),
     /// Make a model of the Qwen3.5 shape with random weights
@@ -152,6 +154,7 @@ fn run() -> failure::Result<()> {
         Verb::Test(arguments) => test::run(&arguments),
         Verb::Conformance(arguments) => oracle::run("conformance", &arguments),
         Verb::CompareLlama(arguments) => published::compare_llama(&arguments),
+        Verb::ComparePictures(arguments) => oracle::run("compare-pictures", &arguments),
         Verb::CompareTokenizers(arguments) => published::compare_tokenizers(&arguments),
         Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),

@@ -422,6 +422,16 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "compare-pictures",
+        about: "encoders of pictures with random weights, and what models make of their rows, against llama.cpp",
+        needs: &[Set::Base, Set::Oracle],
+        after: &["oracle-unit"],
+        place: Place::Own,
+        tier: Tier::Full("compiles llama.cpp"),
+        found: "1: resized pictures a quarter of whose values were one off",
+        command: || process::xtask(&["compare-pictures", "--pictures", "6"]),
+    },
+    Step {
         name: "daily",
         about: "the check whose turn is today, of those that take long",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle, Set::Downloads],

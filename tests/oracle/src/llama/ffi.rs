@@ -26,6 +26,7 @@ pub(super) fn init() {
     INIT.call_once(|| unsafe {
         sys::llama_log_set(Some(log), std::ptr::null_mut());
         sys::ggml_log_set(Some(log), std::ptr::null_mut());
+        sys::mtmd_log_set(Some(log), std::ptr::null_mut());
         sys::llama_backend_init();
     });
 }
@@ -105,6 +106,11 @@ impl RawModel {
             sys::llama_model_load_from_file(path.as_ptr(), params)
         };
         NonNull::new(model).map(Self)
+    }
+
+    /// The model, which lives as long as this does.
+    pub(super) fn raw(&self) -> *const sys::llama_model {
+        self.0.as_ptr()
     }
 
     fn vocab(&self) -> *const sys::llama_vocab {

@@ -1,5 +1,5 @@
 //! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, MTP heads, EAGLE3,
-//! Gemma 4 assistants, quantization.
+//! Gemma 4 assistants, pictures, quantization.
 //!
 //! llama.cpp's log is off unless [`set_verbose`] turns it on.
 
@@ -9,6 +9,7 @@ mod eagle3;
 mod ffi;
 mod measure;
 mod mtp;
+mod pictures;
 mod quantize;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ pub use eagle3::Eagle3;
 use ffi::{Outputs, RawContext, RawModel, Rows};
 pub use measure::{Perplexity, Speed, speed};
 pub use mtp::Mtp;
+pub use pictures::{Chunk, Pictures};
 pub use quantize::{FileType, quantize};
 
 /// Why llama.cpp could not do something. Its log ([`set_verbose`]) has the details.
@@ -374,6 +376,27 @@ impl<'m> Context<'m> {
             |raw, _, _| scores = raw.scores(&model.0).expect("the model ranks").to_vec(),
         )?;
         Ok(scores)
+    }
+
+    /// Appends rows `{n_embd, n}` in place of tokens.
+    pub fn feed_rows(&mut self, rows: &[f32]) -> Result<()> {
+        let n_embd = self.model.n_embd();
+        if !rows.len().is_multiple_of(n_embd) {
+            return Err(LlamaError::Input("rows of another width than the model's".to_owned()));
+        }
+        for chunk in rows.chunks(n_embd * self.options.n_batch as usize) {
+            let n = chunk.len() / n_embd;
+            let (needed, n_ctx) = (self.n_past + n, self.options.n_ctx as usize);
+            if needed > n_ctx {
+                return Err(LlamaError::Full { needed, n_ctx });
+            }
+            let code = self.raw.decode(Rows::Embd(chunk, n), self.n_past, Outputs::None);
+            if code != 0 {
+                return Err(LlamaError::Decode { code, pos: self.n_past });
+            }
+            self.n_past = needed;
+        }
+        Ok(())
     }
 
     /// Appends tokens and returns the logits after the last one.

@@ -44,7 +44,7 @@ pub const CIRCLES: &[(&str, usize, &str)] = &[
     ("tests/oracle/src", 2, NEIGHBOURS),
     ("tests/oracle/src/cases", 4, HUB),
     ("tests/oracle/src/cases/lists", 7, HUB),
-    ("tests/oracle/src/llama", 8, HUB),
+    ("tests/oracle/src/llama", 9, HUB),
 ];
 
 /// A crate, a module in it, and modules right below that one that use nothing of each other.
