@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::pictures::spelled;
 use super::{CliError, input};
 use hexflash::chat::{Message, RenderOptions};
 use hexflash::text::{TextError, TextModel};
@@ -88,18 +89,10 @@ impl Conversation {
         self.messages.iter().rposition(|message| message.role == "user")
     }
 
-    /// The prompt for the next answer.
+    /// The text of the prompt for the next answer.
     ///
     /// # Errors
     /// The template refuses the messages.
-    pub(super) fn prompt(&self, model: &TextModel) -> Result<Vec<u32>, TextError> {
-        model.encode_chat(&self.template, &self.messages, &self.options)
-    }
-
-    /// The text of that prompt.
-    ///
-    /// # Errors
-    /// As [`prompt`](Self::prompt).
     pub(super) fn written(&self, model: &TextModel) -> Result<String, TextError> {
         Ok(model.template(&self.template)?.render(&self.messages, &self.options)?)
     }
@@ -114,7 +107,9 @@ impl Conversation {
         options.write(true);
         let options = if is_own { options.create(true).truncate(true) } else { options.create_new(true) };
         let write = || {
-            let mut text = serde_json::to_vec_pretty(&Saved { messages: &self.messages })?;
+            let messages = self.messages.iter().cloned();
+            let messages = messages.map(|message| Message { content: spelled(&message.content), ..message });
+            let mut text = serde_json::to_vec_pretty(&Saved { messages: messages.collect::<Vec<_>>() })?;
             text.push(b'\n');
             options.open(path)?.write_all(&text)
         };

@@ -1,6 +1,6 @@
 //! Pictures on the command line: the encoder beside a model, and the files that are shown to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -10,7 +10,7 @@ use super::progress::Progress;
 use hexflash::engine::Engine;
 use hexflash::gguf::Gguf;
 use hexflash::model::{self, Encoder};
-use hexflash::picture::{EncodedPicture, Layout, Picture, placed, prompt, text};
+use hexflash::picture::{EncodedPicture, Layout, MARKER, PLACE, Picture, placed, prompt, text};
 use hexflash::text::TextModel;
 
 /// Most bytes of a file: pictures of the largest size that is read have fewer.
@@ -69,11 +69,7 @@ impl PictureArgs {
     /// # Errors
     /// One cannot be read, or is no picture.
     pub(super) fn read(&self) -> Result<Shown, CliError> {
-        let pictures = self.image.iter().map(|path| {
-            let failed = |reason: String| CliError::Picture { path: path.clone(), reason };
-            let bytes = input::read(path, MAX_BYTES).map_err(|error| failed(error.to_string()))?;
-            Picture::decode(&bytes).map_err(|error| failed(error.to_string()))
-        });
+        let pictures = self.image.iter().map(|path| read(path));
         Ok(Shown { pictures: pictures.collect::<Result<_, _>>()? })
     }
 }
@@ -111,14 +107,78 @@ impl Shown {
         for picture in &self.pictures {
             let Some(encoder) = engine.encoder() else { continue };
             let layout = Layout::new(picture, encoder).map_err(hexflash::Error::from)?;
-            let bar = Progress::count("encoding a picture", layout.tiles().count());
-            let done = EncodedPicture::new(engine, &model.tokenizer, &layout, |done, _| bar.at(done as u64));
-            bar.finish();
-            encoded.push(done?);
+            encoded.push(encode(&layout, engine, model)?);
         }
         let make = if is_chat { prompt } else { text };
         Ok(Tokens { tokens: make(&model.tokenizer, written, &encoded)?, _rows: encoded })
     }
+}
+
+/// The pictures of a conversation, in the order of their places.
+#[derive(Default)]
+pub(super) struct Gallery {
+    all: Vec<EncodedPicture>,
+    /// Number of them at the end that belong to the next message.
+    waiting: usize,
+}
+
+impl Gallery {
+    /// Encodes the picture of a file for the next message; its tokens and rows.
+    ///
+    /// # Errors
+    /// There is no encoder, the file is no picture, or the device failed.
+    pub(super) fn add(
+        &mut self,
+        path: &Path,
+        engine: &mut Engine,
+        model: &TextModel,
+    ) -> Result<usize, CliError> {
+        let failed = |reason: String| CliError::Picture { path: path.to_owned(), reason };
+        let picture = read(path)?;
+        let Some(encoder) = engine.encoder() else {
+            return Err(failed("the model has no encoder of pictures; start with --mmproj".to_owned()));
+        };
+        let layout = Layout::new(&picture, encoder).map_err(|error| failed(error.to_string()))?;
+        let encoded = encode(&layout, engine, model)?;
+        let n = encoded.tokens().len();
+        self.all.push(encoded);
+        self.waiting += 1;
+        Ok(n)
+    }
+
+    /// A message with places for the pictures that wait for it.
+    pub(super) fn place(&mut self, text: String) -> String {
+        PLACE.repeat(std::mem::take(&mut self.waiting)) + &text
+    }
+
+    /// The tokens of a rendered conversation. Pictures of messages that were taken back are forgotten.
+    ///
+    /// # Errors
+    /// The text cannot be split.
+    pub(super) fn prompt(&mut self, model: &TextModel, written: &str) -> Result<Vec<u32>, CliError> {
+        self.all.truncate(written.matches(PLACE).count());
+        Ok(prompt(&model.tokenizer, written, &self.all)?)
+    }
+}
+
+/// The content of a message as it is written to files.
+pub(super) fn spelled(content: &str) -> String {
+    content.replace(PLACE, MARKER)
+}
+
+/// Reads the picture of a file.
+fn read(path: &Path) -> Result<Picture, CliError> {
+    let failed = |reason: String| CliError::Picture { path: path.to_owned(), reason };
+    let bytes = input::read(path, MAX_BYTES).map_err(|error| failed(error.to_string()))?;
+    Picture::decode(&bytes).map_err(|error| failed(error.to_string()))
+}
+
+/// Encodes a picture, with a bar for its tiles.
+fn encode(layout: &Layout, engine: &mut Engine, model: &TextModel) -> Result<EncodedPicture, CliError> {
+    let bar = Progress::count("encoding a picture", layout.tiles().count());
+    let encoded = EncodedPicture::new(engine, &model.tokenizer, layout, |done, _| bar.at(done as u64));
+    bar.finish();
+    Ok(encoded?)
 }
 
 /// The tokens of a prompt, and the rows of pictures that it needs.

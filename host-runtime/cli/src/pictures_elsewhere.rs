@@ -1,11 +1,13 @@
 //! What is left of pictures in a program that was built without them.
 
+use std::path::Path;
+
 use clap::Args;
 
 use super::CliError;
 use hexflash::engine::Engine;
 use hexflash::gguf::Gguf;
-use hexflash::text::TextModel;
+use hexflash::text::{TextError, TextModel};
 
 /// Nothing.
 #[derive(Debug, Clone, Args)]
@@ -70,6 +72,44 @@ impl Shown {
     ) -> Result<Tokens, CliError> {
         Ok(Tokens { tokens: model.encode(written)? })
     }
+}
+
+/// No pictures.
+#[derive(Default)]
+pub(super) struct Gallery;
+
+impl Gallery {
+    /// Refuses a picture.
+    ///
+    /// # Errors
+    /// Always.
+    pub(super) fn add(
+        &mut self,
+        path: &Path,
+        _engine: &mut Engine,
+        _model: &TextModel,
+    ) -> Result<usize, CliError> {
+        let reason = "this hexflash was built without pictures; build it with --features pictures".to_owned();
+        Err(CliError::Picture { path: path.to_owned(), reason })
+    }
+
+    /// The text as it is.
+    pub(super) fn place(&mut self, text: String) -> String {
+        text
+    }
+
+    /// The tokens of a rendered conversation.
+    ///
+    /// # Errors
+    /// The text cannot be split.
+    pub(super) fn prompt(&mut self, model: &TextModel, written: &str) -> Result<Vec<u32>, CliError> {
+        Ok(model.tokenizer.encode_prompt(written).map_err(TextError::from)?)
+    }
+}
+
+/// The content of a message as it is.
+pub(super) fn spelled(content: &str) -> String {
+    content.to_owned()
 }
 
 /// The tokens of a prompt.

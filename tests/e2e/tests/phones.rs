@@ -12,9 +12,10 @@
 mod emulator;
 
 use hexflash::device::qemu::{Qemu, Settings};
-use hexflash::device::{Arch, DeviceOptions};
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::device::{Arch, Device, DeviceOptions};
+use hexflash::engine::{Engine, EngineOptions, ModelFiles, Numerics};
 use hexflash::generate::{Generated, Limits};
+use hexflash::model::PatchGrid;
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, DraftSource, Speculation};
 use hexflash::text::TextModel;
@@ -22,7 +23,7 @@ use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::near_tie::Walk;
 use hexflash_e2e::reference;
 use hexflash_e2e::state::Snapshot;
-use hexflash_e2e::{Draft, Model, assistant, eagle3, generate, inproc, report, settings};
+use hexflash_e2e::{Draft, Model, assistant, eagle3, encoder, generate, inproc, report, settings};
 
 /// Tokens of a text.
 const TOKENS: usize = 64;
@@ -100,6 +101,39 @@ fn chains_change_nothing(arch: Arch) {
         let Some(device) = device(arch) else { return };
         let engine = Engine::load_with(&target, Some(draft), Box::new(device), &options, &image);
         drafts_change_nothing(&task, &mut engine.unwrap(), &format!("{arch}, {name}"));
+    }
+}
+
+/// A tile of a picture, and the text after it: rows and logits are those of `inproc` but for the last bits of
+/// float sums, and with the matrix unit but for halves.
+fn pictures_are_those_of_inproc(arch: Arch) {
+    let dir = tempfile::tempdir().unwrap();
+    let target = Model::Q8_0.gguf();
+    let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
+    let encoder = encoder::write(n_embd, encoder::NORMED_LFM2, &[], &dir.path().join("mmproj.gguf"));
+    let files = ModelFiles::of(&target).with_encoder(Some(&encoder));
+    let shown = |device: Box<dyn Device>, numerics| {
+        let options = EngineOptions { n_ctx: Some(64), numerics, ..EngineOptions::default() };
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let mut engine = Engine::load_files(files, device, &options, &image).unwrap();
+        let (grid, n) = (PatchGrid { width: 8, height: 6 }, engine.encoder().unwrap().patch_values());
+        let patches: Vec<f32> = (0..grid.len() * n).map(|i| (i as f32 * 0.37).sin()).collect();
+        let tile = engine.encode(grid, &patches).unwrap();
+        let prompt: Vec<u32> = [5, 9].into_iter().chain(tile.ids()).chain([7, 300]).collect();
+        engine.prefill(&prompt, |_| ()).unwrap();
+        (tile.values().to_vec(), engine.logits(0).to_vec())
+    };
+    let (rows, logits) = shown(Box::new(inproc(settings())), Numerics::Exact);
+    for (numerics, most) in [(Numerics::Exact, 1e-8), (Numerics::Fast, 1e-4)] {
+        let Some(device) = device(arch) else { return };
+        let (found, after) = shown(Box::new(device), numerics);
+        let [of_rows, of_logits] = [(found, &rows), (after, &logits)].map(|(found, wanted)| {
+            let pairs = found.iter().zip(wanted).map(|(a, b)| [f64::from(a - b), f64::from(*b)]);
+            let [differences, all] = pairs.fold([0.0; 2], |sum, [a, b]| [sum[0] + a * a, sum[1] + b * b]);
+            differences / all
+        });
+        report(format!("{arch}, {numerics:?}: rows {of_rows:.1e}, logits {of_logits:.1e}"));
+        assert!(of_rows < most && of_logits < most, "{arch}, {numerics:?}: {of_rows:e}, {of_logits:e}");
     }
 }
 
@@ -190,6 +224,16 @@ fn v79_q8_0() {
 #[test]
 fn v73_chains() {
     chains_change_nothing(Arch::V73);
+}
+
+#[test]
+fn v73_pictures() {
+    pictures_are_those_of_inproc(Arch::V73);
+}
+
+#[test]
+fn v79_pictures() {
+    pictures_are_those_of_inproc(Arch::V79);
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(super) enum Command {
     Save(PathBuf),
     /// Goes on with the conversation of a file.
     Load(PathBuf),
+    /// Shows a picture with the next message.
+    Image(PathBuf),
     /// Says what the last answer took.
     Stats,
     /// Ends the program.
@@ -33,12 +35,13 @@ pub(super) enum Command {
 }
 
 /// Commands: their names, of which the first is listed; the argument; what they do.
-const COMMANDS: [(&[&str], &str, &str); 8] = [
+const COMMANDS: [(&[&str], &str, &str); 9] = [
     (&["/regenerate", "/retry"], "", "write the last answer anew"),
     (&["/undo"], "", "take your last message back, with its answer"),
     (&["/clear", "/reset"], "", "begin a new conversation"),
     (&["/save"], "FILE", "write the conversation to a file (JSON)"),
     (&["/load"], "FILE", "go on with the conversation of a file"),
+    (&["/image"], "FILE", "show a picture with your next message (--mmproj)"),
     (&["/stats"], "", "say what the last answer took"),
     (&["/help", "/?"], "", "list these commands"),
     (&["/exit", "/quit", "/bye"], "", "leave, as Ctrl-D does"),
@@ -78,6 +81,7 @@ impl Line {
             "/clear" => Command::Clear,
             "/save" => Command::Save(path()),
             "/load" => Command::Load(path()),
+            "/image" => Command::Image(path()),
             "/stats" => Command::Stats,
             "/help" => Command::Help,
             _ => Command::Exit,

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use super::conversation::Conversation;
 use super::interrupt::{self, Turn, cancel_on_signals};
 use super::output::say;
+use super::pictures::Gallery;
 use super::plain::plain_lines;
 use super::progress::Progress;
 use super::run::{count, drafting, statistics};
@@ -86,6 +87,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             shows_drafts: args.show_drafts && is_coloured,
             cancel,
         },
+        gallery: Gallery::default(),
         last: None,
     };
     chat.run(&mut Lines::open()?)
@@ -95,6 +97,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 struct Chat {
     talk: Conversation,
     writer: Writer,
+    /// The pictures of the conversation.
+    gallery: Gallery,
     /// The last answer.
     last: Option<Generated>,
 }
@@ -117,7 +121,7 @@ impl Chat {
             match Line::parse(&line) {
                 Ok(None) => {}
                 Ok(Some(Line::Say(text))) => {
-                    self.talk.ask(text);
+                    self.talk.ask(self.gallery.place(text));
                     self.answer()?;
                 }
                 Ok(Some(Line::Do(Command::Exit))) => return Ok(ExitCode::SUCCESS),
@@ -150,6 +154,13 @@ impl Chat {
                 Ok(n) => say(format_args!("[{n} messages from {}]", path.display())),
                 Err(why) => say(why),
             },
+            Command::Image(path) => {
+                let Writer { engine, text, .. } = &mut self.writer;
+                match self.gallery.add(&path, engine, text) {
+                    Ok(rows) => say(format_args!("[{rows} tokens and rows; say something about it]")),
+                    Err(why) => say(why),
+                }
+            }
             Command::Stats => match &self.last {
                 Some(answer) => {
                     say(statistics(answer, self.writer.engine.n_ctx()));
@@ -165,8 +176,11 @@ impl Chat {
     }
 
     /// The prompt for an answer to the last message, or why there is none.
-    fn prompt(&self) -> Result<Vec<u32>, String> {
-        let prompt = self.talk.prompt(&self.writer.text).map_err(|error| error.to_string())?;
+    fn prompt(&mut self) -> Result<Vec<u32>, String> {
+        let words = |error: &dyn std::fmt::Display| error.to_string();
+        let written = self.talk.written(&self.writer.text).map_err(|error| words(&error))?;
+        // Those of messages that were taken back are not among them.
+        let prompt = self.gallery.prompt(&self.writer.text, &written).map_err(|error| words(&error))?;
         let n_ctx = self.writer.engine.n_ctx() as usize;
         match prompt.len() {
             0 => Err(CliError::EmptyChat.to_string()),

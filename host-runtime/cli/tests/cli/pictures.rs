@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use hexflash_e2e::encoder::{self, LFM2, SMOLVLM, Shape};
 use tempfile::TempDir;
 
-use crate::support::{Outcome, hexflash, model, text};
+use crate::support::{Outcome, hexflash, hexflash_reading, model, text};
 
 const MODEL: &str = "tiny-hybrid-q8_0.gguf";
 /// Width of its stream.
@@ -98,6 +98,30 @@ fn pictures_that_cannot_be_shown_are_refused() {
     hexflash(&run).failed(2, "wide.gguf", "another model");
     // The other way round.
     hexflash(&["run", "-m", text(&wide), "a"]).failed(2, "wide.gguf", "clip");
+}
+
+#[test]
+fn a_conversation_shows_pictures() {
+    let shown = shown(SMOLVLM);
+    let (model, photo) = (model(MODEL), text(&shown.picture));
+    let talk = |mmproj: &[&str], lines: &str| {
+        let fixed = ["chat", "-m", text(&model), "--no-repack-cache", "--temp", "0", "-n", "6"];
+        let fixed = [&fixed[..], &["--chat-template", "chatml"], mmproj].concat();
+        hexflash_reading(lines.as_bytes(), &fixed)
+    };
+    let mmproj = ["--mmproj", text(&shown.encoder)];
+    let saved = shown.dir.path().join("talk.json");
+    let lines =
+        format!("/image {photo}\nWhat?\n/undo\n/image {photo}\nWhat?\n/save {}\nGo on\n", text(&saved));
+    let outcome = talk(&mmproj, &lines);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let answers: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(answers.len() >= 3 && answers[0] == answers[1], "{outcome:?}");
+    assert!(outcome.stderr.contains("tokens and rows"), "{outcome:?}");
+    let saved = fs::read_to_string(saved).unwrap();
+    assert!(saved.contains("<__media__>What?"), "{saved}");
+    let outcome = talk(&[], &format!("/image {photo}\nWhat?\n"));
+    assert!(outcome.code == Some(0) && outcome.stderr.contains("start with --mmproj"), "{outcome:?}");
 }
 
 #[test]

@@ -3,14 +3,17 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hexflash::gguf::GgmlType;
+use hexflash::gguf::writer::GgufWriter;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::big_models::zeros;
+use crate::big_models::{hole, write, zeros};
 use crate::serve::{Serving, serve};
 use crate::support::{hexflash, model};
 
@@ -100,6 +103,41 @@ fn a_model_without_room_leaves_the_other_one_where_it_is() {
     let (status, answer) = serving.post("/v1/completions", &body);
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(status == 500 && message.contains("no room on this machine, which has"), "{answer}");
+    let (_, eight) = serving.ask("/models/eight", "");
+    assert_eq!(eight["status"]["value"], "loaded");
+    let (code, said) = serving.end(Signal::TERM);
+    assert_eq!((code, said.matches("is ready").count()), (Ok(0), 1), "{said}");
+}
+
+/// The head of an EmbeddingGemma's file, in which there is nothing to embed with.
+fn embedder(path: &Path) {
+    let mut writer = GgufWriter::new();
+    writer.kv("general.architecture", "gemma-embedding");
+    for (key, value) in [
+        ("block_count", 1u32),
+        ("context_length", 64),
+        ("embedding_length", 64),
+        ("feed_forward_length", 64),
+        ("attention.head_count", 2),
+        ("attention.sliding_window", 16),
+    ] {
+        writer.kv(&format!("gemma-embedding.{key}"), value);
+    }
+    writer.kv("gemma-embedding.attention.layer_norm_rms_epsilon", 1e-6f32);
+    hole(&mut writer, "token_embd.weight", GgmlType::F32, &[64, 32]);
+    write(writer, path);
+}
+
+#[test]
+fn a_model_that_writes_no_text_leaves_the_other_one_where_it_is() {
+    let folder = folder();
+    embedder(&folder.path().join("vectors.gguf"));
+    let serving = Serving::start(serve(&["--port", "0", "--models-dir", folder.path().to_str().unwrap()]));
+    text(&serving, "eight");
+    let body = json!({ "model": "vectors", "prompt": "a", "max_tokens": 1 });
+    let (status, answer) = serving.post("/v1/completions", &body);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(status == 500 && message.contains("write no text"), "{answer}");
     let (_, eight) = serving.ask("/models/eight", "");
     assert_eq!(eight["status"]["value"], "loaded");
     let (code, said) = serving.end(Signal::TERM);
