@@ -108,7 +108,8 @@ fn chains_change_nothing(arch: Arch) {
 /// float sums, and with the matrix unit but for halves.
 fn pictures_are_those_of_inproc(arch: Arch) {
     let dir = tempfile::tempdir().unwrap();
-    let target = Model::Q8_0.gguf();
+    // Activations of other types are rounded to whole numbers, so that a last bit may become a step.
+    let target = Model::F16.gguf();
     let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
     let encoder = encoder::write(n_embd, encoder::NORMED_LFM2, &[], &dir.path().join("mmproj.gguf"));
     let files = ModelFiles::of(&target).with_encoder(Some(&encoder));
@@ -124,7 +125,7 @@ fn pictures_are_those_of_inproc(arch: Arch) {
         (tile.values().to_vec(), engine.logits(0).to_vec())
     };
     let (rows, logits) = shown(Box::new(inproc(settings())), Numerics::Exact);
-    for (numerics, most) in [(Numerics::Exact, 1e-8), (Numerics::Fast, 1e-4)] {
+    for (numerics, most) in [(Numerics::Exact, 1e-6), (Numerics::Fast, 1e-4)] {
         let Some(device) = device(arch) else { return };
         let (found, after) = shown(Box::new(device), numerics);
         let [of_rows, of_logits] = [(found, &rows), (after, &logits)].map(|(found, wanted)| {
