@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hexflash::device::{self, Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, SessionSet, Source};
-use hexflash::engine::{Engine, EngineError, EngineOptions, fit, open_device};
+use hexflash::engine::{Engine, EngineError, EngineOptions, ModelFiles, fit, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::message::{Load, Message, Response};
@@ -111,10 +111,11 @@ fn as_said(draft: Option<&str>, options: &EngineOptions) {
     let gguf = Gguf::open(&model("tiny-hybrid-q8_0.gguf")).unwrap();
     let draft = draft.map(|name| Gguf::open(&model(name)).unwrap());
     let draft = draft.as_ref();
-    let said = &fit(&gguf, draft, options).unwrap().chips[0].needs;
+    let files = ModelFiles::of(&gguf).with_draft(draft);
+    let said = &fit(files, options).unwrap().chips[0].needs;
     let needs: Vec<_> = said.iter().map(|n| (n.total(), n.largest_weights.max(n.largest_other))).collect();
     assert_eq!(loaded(&gguf, draft, options, 1), needs);
-    let open = |bytes| open_device("inproc", &device_options(None, Some(bytes)), &gguf, draft, options);
+    let open = |bytes| open_device("inproc", &device_options(None, Some(bytes)), files, options);
     let mut fewest = usize::MAX;
     for sessions in 1..=3 {
         let fullest = loaded(&gguf, draft, options, sessions).iter().map(|&(all, _)| all).max().unwrap();

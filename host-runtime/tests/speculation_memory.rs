@@ -5,7 +5,7 @@ use std::io::{Error, Write};
 use std::path::Path;
 
 use hexflash::device::{self, DeviceOptions};
-use hexflash::engine::{EngineOptions, MemoryPlan, memory_needs};
+use hexflash::engine::{EngineOptions, MemoryPlan, ModelFiles, memory_needs};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
 
@@ -208,7 +208,7 @@ fn dflash_8b(dir: &Path) -> Gguf {
 fn memory(gguf: &Gguf, draft: Option<&Gguf>, batch: u32, speculate: bool) -> MemoryPlan {
     let device = device::open("inproc", &DeviceOptions::default()).unwrap();
     let options = EngineOptions { batch, speculate, ..EngineOptions::default() };
-    memory_needs(gguf, draft, &options, device.info()).unwrap()
+    memory_needs(ModelFiles::of(gguf).with_draft(draft), &options, device.info()).unwrap()
 }
 
 fn mib(bytes: u64) -> f64 {

@@ -17,6 +17,7 @@ use hexflash::embed::Embedder;
 use hexflash::engine::{Engine, EngineError, EngineOptions, ModelFiles, Numerics, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, has_mtp_head};
+#[cfg(feature = "server")]
 use hexflash::rerank::Reranker;
 use hexflash::speculation::{self, DraftLength, DraftSource, NGram, NGramPool, Speculation};
 use hexflash::weights::{CachePolicy, ImageOptions};
@@ -668,6 +669,7 @@ impl EngineArgs {
     }
 
     /// Loads a reranker, as [`load`](Self::load) does other models.
+    #[cfg(feature = "server")]
     pub(super) fn load_reranker(
         &self,
         gguf: &Gguf,

@@ -76,7 +76,7 @@ impl Shown {
 
 /// No pictures.
 #[derive(Default)]
-pub(super) struct Gallery;
+pub(super) struct Gallery {}
 
 impl Gallery {
     /// Refuses a picture.

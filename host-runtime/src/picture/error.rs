@@ -33,6 +33,14 @@ pub enum PictureError {
         /// Lines.
         height: u32,
     },
+    /// A picture of more tiles than are worth the time.
+    #[error("the picture would become {tiles} tiles, of which a prompt may have {most}; make it smaller")]
+    TooManyTiles {
+        /// Its tiles.
+        tiles: usize,
+        /// Most that there may be.
+        most: usize,
+    },
     /// A text with another number of markers than there are pictures.
     #[error(
         "the text has {markers} places for pictures ({}), and there are {pictures} pictures",

@@ -2,6 +2,7 @@
 
 use super::decode::Picture;
 use super::error::PictureError;
+use super::size::Size;
 use super::tile::{Part, Tile};
 use super::{idefics3, lfm2};
 use crate::model::{Encoder, Projector};
@@ -17,22 +18,23 @@ impl Layout {
     /// Cuts a picture for an encoder.
     ///
     /// # Errors
-    /// [`PictureError::TooNarrow`].
+    /// [`PictureError::TooNarrow`], [`PictureError::TooManyTiles`].
     pub fn new(picture: &Picture, encoder: &Encoder) -> Result<Self, PictureError> {
         let parts = match encoder.projector {
             Projector::Idefics3 => idefics3::parts(picture, encoder),
             Projector::Lfm2 { .. } => lfm2::parts(picture, encoder),
         };
-        let tiles = parts.iter().filter_map(|part| match part {
-            Part::Tile(tile) => Some(tile.picture.size.pixels()),
-            Part::Text(_) => None,
-        });
+        let layout = Self { parts };
+        let tiles = layout.tiles().count();
+        if tiles > MAX_TILES {
+            return Err(PictureError::TooManyTiles { tiles, most: MAX_TILES });
+        }
         let most = u64::from(Encoder::MAX_PATCHES) * u64::from(encoder.patch) * u64::from(encoder.patch);
-        if parts.len() > MAX_PARTS || tiles.into_iter().any(|pixels| pixels > most) {
-            let (width, height) = (picture.size.width, picture.size.height);
+        if layout.tiles().any(|tile| tile.picture().size().pixels() > most) {
+            let Size { width, height } = picture.size();
             return Err(PictureError::TooNarrow { width, height });
         }
-        Ok(Self { parts })
+        Ok(layout)
     }
 
     /// The tiles, in order.
@@ -44,5 +46,5 @@ impl Layout {
     }
 }
 
-/// Most parts: some hundred tiles, of which each takes as long as a prompt.
-const MAX_PARTS: usize = 256;
+/// Most tiles of a picture: each takes as long as a prompt. Published models make no more than 17 of one.
+const MAX_TILES: usize = 128;

@@ -129,6 +129,7 @@ mod tests {
         let sampler = Sampler::new(SamplerParams::default()).unwrap();
         let order = Order {
             prompt: vec![1],
+            pictures: None,
             limits: Limits::default(),
             sampler,
             logprobs: None,

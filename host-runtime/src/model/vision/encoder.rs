@@ -30,6 +30,12 @@ const PRE_NORM: &str = "v.pre_ln";
 const POST_NORM: &str = "v.post_ln";
 /// The rows that the layers give, kept for the projector: {n_embd, patches}.
 const STREAM: &str = "stream";
+/// Longest side, in pixels, that a picture may be brought to: models have 2,048.
+const LONGEST_EDGE: u32 = 8192;
+/// Largest side of a patch, in pixels, and most patches along a side of what becomes one row: models have 16
+/// and 4.
+const MAX_PATCH: u32 = 64;
+const MAX_MERGE: u32 = 8;
 /// Colours of a picture.
 const CHANNELS: u32 = 3;
 
@@ -49,11 +55,33 @@ impl Projector {
     /// Their names in files.
     const NAMES: [&'static str; 2] = ["idefics3", "lfm2"];
 
+    /// Reads which one it is.
+    fn read(gguf: &Gguf, keys: &Keys<'_>) -> Result<Self, ModelError> {
+        let own = keys.meta().str_opt(&keys.key("vision.projector_type"))?;
+        match own.map_or_else(|| keys.meta().require_str(&keys.key("projector_type")), Ok)? {
+            "idefics3" => Ok(Self::Idefics3),
+            "lfm2" => Ok(Self::Lfm2 { inside: rows_of(gguf, "mm.1.weight")? }),
+            other => {
+                let known = Self::NAMES.join(", ");
+                let reason = format!("projector \"{other}\" is not supported; this version runs {known}");
+                Err(ModelError::Encoder { path: gguf.path().to_path_buf(), reason })
+            }
+        }
+    }
+
     /// The name in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idefics3 => Self::NAMES[0],
             Self::Lfm2 { .. } => Self::NAMES[1],
+        }
+    }
+
+    /// The matrix that gives rows for the text model.
+    const fn last(self) -> &'static str {
+        match self {
+            Self::Idefics3 => "mm.model.fc.weight",
+            Self::Lfm2 { .. } => "mm.2.weight",
         }
     }
 }
@@ -94,86 +122,35 @@ impl Encoder {
     /// Not an encoder, one of a projector that this version does not run, a missing key, or another model's.
     pub fn read(gguf: &Gguf, target: &Decoder) -> Result<Self, ModelError> {
         let keys = Keys::new(gguf)?;
-        let path = || gguf.path().to_path_buf();
-        let refused = |reason: String| ModelError::Encoder { path: path(), reason };
         if keys.arch() != ARCH {
-            return Err(refused(format!(
-                "architecture \"{}\" is no encoder of pictures (clip)",
-                keys.arch()
-            )));
+            let reason = format!("architecture \"{}\" is no encoder of pictures (clip)", keys.arch());
+            return Err(ModelError::Encoder { path: gguf.path().to_path_buf(), reason });
         }
-        let name = keys.meta().str_opt(&keys.key("vision.projector_type"))?;
-        let name = name.map_or_else(|| keys.meta().require_str(&keys.key("projector_type")), Ok)?;
-        let merge_key = "vision.projector.scale_factor";
-        let [default, known_merges] = match name {
-            "idefics3" => [3, 8],
-            "lfm2" => [2, 8],
-            _ => {
-                let known = Projector::NAMES.join(", ");
-                return Err(refused(format!(
-                    "projector \"{name}\" is not supported; this version runs {known}"
-                )));
-            }
-        };
-        let merge = keys.or(merge_key, default)?;
-        let [patch, image_size] =
-            ["patch_size", "image_size"].map(|name| keys.require(&format!("vision.{name}")));
-        let (patch, image_size) = (patch?, image_size?);
-        if merge > known_merges || patch > 64 {
-            return Err(keys.bad(
-                merge_key,
-                merge,
-                &format!("at most {known_merges}, of patches of at most 64 pixels"),
-            ));
-        }
-        let tile = image_size / patch;
-        if !image_size.is_multiple_of(patch * merge) || tile * tile > Self::MAX_PATCHES {
-            let most = format!("a multiple of {} with at most {} patches", patch * merge, Self::MAX_PATCHES);
-            return Err(keys.bad("vision.image_size", image_size, &most));
-        }
+        let projector = Projector::read(gguf, &keys)?;
+        check_target(gguf, projector, target)?;
+        let [patch, image_size, merge] = sizes(&keys, projector)?;
         let n_layer = keys.require("vision.block_count")?;
         keys.at_most("vision.block_count", n_layer, MAX_BLOCKS)?;
+        let longest_edge = keys.meta().u32_or(&keys.key("vision.preproc_image_size"), 0)?;
+        keys.at_most("vision.preproc_image_size", longest_edge, LONGEST_EDGE)?;
         let layer = VitLayer::read(&keys)?;
-        let (projector, last) = match name {
-            "idefics3" => (Projector::Idefics3, "mm.model.fc.weight"),
-            _ => {
-                let inside = gguf.require_tensor("mm.1.weight")?.ne[1];
-                let inside = u32::try_from(inside).unwrap_or(u32::MAX);
-                keys.at_most("the width of mm.1.weight", inside, LIMIT)?;
-                (Projector::Lfm2 { inside }, "mm.2.weight")
-            }
-        };
-        let n_out = gguf.require_tensor(last)?.ne[1];
-        let wrong = match () {
-            () if target.per_layer.is_some() => {
-                Some("its layers read each token besides the stream".to_owned())
-            }
-            () if !target.is_causal() => Some("it writes no text".to_owned()),
-            () if n_out != u64::from(target.n_embd) => {
-                Some(format!("its rows have {} values, and those of the encoder {n_out}", target.n_embd))
-            }
-            () => None,
-        };
-        if let Some(wrong) = wrong {
-            return Err(refused(format!(
-                "it was made for another model than this ({}): {wrong}",
-                target.arch
-            )));
-        }
-        let rows = gguf.require_tensor(TABLE)?.ne[1];
-        let positions = (rows as f64).sqrt() as u32;
-        let fixed = name == "idefics3" && positions != tile;
-        if u64::from(positions) * u64::from(positions) != rows || positions > 1024 || fixed {
-            let found = gguf.require_tensor(TABLE)?.shape().to_vec();
-            let expected = vec![layer.n_embd.into(), u64::from(tile) * u64::from(tile)];
-            return Err(ModelError::Shape { path: path(), name: TABLE.to_owned(), found, expected });
+        // Of tiles that are all alike, or of any square.
+        let (tile, rows) = (image_size / patch, rows_of(gguf, TABLE)?);
+        let positions = rows.isqrt();
+        if positions * positions != rows || (projector == Projector::Idefics3 && positions != tile) {
+            return Err(ModelError::Shape {
+                path: gguf.path().to_path_buf(),
+                name: TABLE.to_owned(),
+                found: gguf.require_tensor(TABLE)?.shape().to_vec(),
+                expected: vec![layer.n_embd.into(), (tile * tile).into()],
+            });
         }
         Ok(Self {
             projector,
             patch,
             image_size,
             merge,
-            longest_edge: keys.meta().u32_or(&keys.key("vision.preproc_image_size"), 0)?,
+            longest_edge,
             mean: colours(&keys, "vision.image_mean")?,
             std: colours(&keys, "vision.image_std")?,
             n_out: target.n_embd,
@@ -312,6 +289,61 @@ impl Encoder {
             Projector::Lfm2 { .. } => lfm2::record(g, x, rows),
         }
     }
+}
+
+/// Rows of a matrix.
+fn rows_of(gguf: &Gguf, name: &str) -> Result<u32, ModelError> {
+    let tensor = gguf.require_tensor(name)?;
+    let rows = u32::try_from(tensor.ne[1]).ok().filter(|rows| (1..=LIMIT).contains(rows));
+    rows.ok_or_else(|| ModelError::Shape {
+        path: gguf.path().to_path_buf(),
+        name: name.to_owned(),
+        found: tensor.shape().to_vec(),
+        expected: vec![tensor.ne[0], LIMIT.into()],
+    })
+}
+
+/// Refuses a text model that cannot take the rows.
+fn check_target(gguf: &Gguf, projector: Projector, target: &Decoder) -> Result<(), ModelError> {
+    let rows = rows_of(gguf, projector.last())?;
+    let wrong = if target.per_layer.is_some() {
+        "its layers read each token besides the stream".to_owned()
+    } else if !target.is_causal() {
+        "it writes no text".to_owned()
+    } else if rows != target.n_embd {
+        format!("its rows have {} values, and those of the encoder {rows}", target.n_embd)
+    } else {
+        return Ok(());
+    };
+    let reason = format!("it was made for another model than this ({}): {wrong}", target.arch);
+    Err(ModelError::Encoder { path: gguf.path().to_path_buf(), reason })
+}
+
+/// Sides of a patch and of a tile in pixels, and patches that become one row along each side.
+fn sizes(keys: &Keys<'_>, projector: Projector) -> Result<[u32; 3], ModelError> {
+    const MERGE: &str = "vision.projector.scale_factor";
+    let [patch, image_size] =
+        ["patch_size", "image_size"].map(|name| keys.require(&format!("vision.{name}")));
+    let (patch, image_size) = (patch?, image_size?);
+    let default = if projector == Projector::Idefics3 { 3 } else { 2 };
+    let merge = keys.or(MERGE, default)?;
+    match projector {
+        Projector::Idefics3 => {
+            keys.at_most("vision.patch_size", patch, MAX_PATCH)?;
+            keys.at_most(MERGE, merge, MAX_MERGE)?;
+        }
+        // Its tiles are of one size in pixels, which is that of all its models.
+        Projector::Lfm2 { .. } => {
+            keys.only("vision.patch_size", 16)?;
+            keys.only(MERGE, 2)?;
+        }
+    }
+    let tile = image_size / patch;
+    if image_size.is_multiple_of(patch * merge) && tile.saturating_mul(tile) <= Encoder::MAX_PATCHES {
+        return Ok([patch, image_size, merge]);
+    }
+    let most = format!("a multiple of {} with at most {} patches", patch * merge, Encoder::MAX_PATCHES);
+    Err(keys.bad("vision.image_size", image_size, &most))
 }
 
 /// Three finite numbers, one for each colour, which nothing is divided by if they are 0.

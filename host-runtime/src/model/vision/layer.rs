@@ -9,7 +9,7 @@ use super::norm::{linear, norm, plan_linear, plan_norm};
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::kept::{KeptPlanner, Purpose};
-use crate::model::keys::{Keys, LIMIT};
+use crate::model::keys::Keys;
 use crate::model::scope::Scope;
 use crate::model::tensors::WeightPlanner;
 use crate::record::{RecordError, Tensor};
@@ -45,13 +45,9 @@ impl VitLayer {
         let n_ff = keys.require("vision.feed_forward_length")?;
         let heads = "vision.attention.head_count";
         let n_head = keys.require(heads)?;
-        let divides = n_embd.is_multiple_of(n_head) && n_embd / n_head <= MAX_HEAD;
-        if !divides || n_embd.saturating_mul(n_ff) > LIMIT * 1024 {
-            return Err(keys.bad(
-                heads,
-                n_head,
-                &format!("a divisor of {n_embd}, for heads of at most {MAX_HEAD}"),
-            ));
+        if !n_embd.is_multiple_of(n_head) || n_embd / n_head > MAX_HEAD {
+            let divisor = format!("a divisor of {n_embd}, for heads of at most {MAX_HEAD}");
+            return Err(keys.bad(heads, n_head, &divisor));
         }
         keys.only("vision.attention.head_count_kv", n_head)?;
         keys.only("vision.attention.head_dim", n_embd / n_head)?;
