@@ -6,7 +6,7 @@ use crate::model::{Encoder, PatchGrid, Positions};
 
 /// An encoder of pictures, with the table of positions that the host adds up for it.
 pub(crate) struct PictureEncoder {
-    pub(super) model: Encoder,
+    model: Encoder,
     table: Positions,
     /// Sums for the patches of a tile of this shape: most tiles have that of the one before.
     sum: (PatchGrid, Vec<f32>),

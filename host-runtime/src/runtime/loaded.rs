@@ -494,29 +494,19 @@ impl Runtime {
     /// # Errors
     /// There is no encoder, or the device failed.
     pub(crate) fn encode(&mut self, grid: PatchGrid, patches: &[f32]) -> Result<Vec<f32>, EngineError> {
-        let mut encoder =
-            self.encoder.take().ok_or(EngineError::Without { what: "an encoder of pictures" })?;
-        let rows = self.encode_by(&mut encoder, grid, patches);
-        self.encoder = Some(encoder);
-        rows
-    }
-
-    fn encode_by(
-        &mut self,
-        encoder: &mut PictureEncoder,
-        grid: PatchGrid,
-        patches: &[f32],
-    ) -> Result<Vec<f32>, EngineError> {
-        self.write(self.layout.patches, patches.as_bytes());
-        self.write(self.layout.positions, encoder.positions(grid).as_bytes());
-        let n = grid.len();
+        let Self { encoder, io, layout, stats, .. } = self;
+        let encoder = encoder.as_mut().ok_or(EngineError::Without { what: "an encoder of pictures" })?;
+        let (n, rows) = (grid.len(), grid.len() / encoder.model().patches_per_row());
+        let mut values = vec![0f32; (rows * encoder.model().n_out) as usize];
+        for (at, values) in [(layout.patches, patches), (layout.positions, encoder.positions(grid))] {
+            io.memory.write(at as usize, values.as_bytes());
+            stats.host_bytes += size_of_val(values) as u64;
+        }
         self.run(ProgramKind::Encode, &[StepRegisters::step(0, n)])?;
-        let n = n / encoder.model.patches_per_row();
-        self.run(ProgramKind::Project, &[StepRegisters::step(0, n)])?;
-        let mut rows = vec![0f32; (n * encoder.model.n_out) as usize];
-        self.io.memory.read(self.layout.picture as usize, rows.as_mut_bytes());
-        self.stats.host_bytes += size_of_val(&rows[..]) as u64;
-        Ok(rows)
+        self.run(ProgramKind::Project, &[StepRegisters::step(0, rows)])?;
+        self.io.memory.read(self.layout.picture as usize, values.as_mut_bytes());
+        self.stats.host_bytes += size_of_val(&values[..]) as u64;
+        Ok(values)
     }
 
     /// Writes which rows of a step have logits, or which row takes its features.
