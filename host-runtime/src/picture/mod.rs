@@ -5,7 +5,7 @@
 //! them, the texts that the model was trained with.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), hexflash::Error> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let options = hexflash::ModelOptions::default().encoder("mmproj.gguf");
 //! let mut model = options.open("model.gguf")?;
 //! let picture = model.picture(&std::fs::read("photo.jpg")?)?;

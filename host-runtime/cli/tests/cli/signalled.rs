@@ -59,8 +59,10 @@ impl Running {
         // SAFETY: `signal` may be called between fork and exec, and takes nothing from this process.
         unsafe {
             command.pre_exec(|| {
-                // What runs in the background of a shell ignores Ctrl-C, and so would the command.
+                // What runs in the background of a shell ignores Ctrl-C, what nohup runs ignores hangups, and
+                // so would the command.
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
                 Ok(())
             });
         }

@@ -109,10 +109,8 @@ pub(super) fn render(mut chat: ChatFields, tools: Option<&Tools>, model: &Model)
     })?;
     let family = model.card.calls();
     let mut pictures = Vec::new();
-    let mut messages = messages(std::mem::take(&mut chat.messages), &mut pictures)?;
-    if !pictures.is_empty() && model.encoder.is_none() {
-        return Err(ApiError::no_images("messages"));
-    }
+    let shows = model.encoder.is_some();
+    let mut messages = messages(std::mem::take(&mut chat.messages), shows.then_some(&mut pictures))?;
     messages.iter_mut().for_each(|message| history::adapt(message, family, source));
     let begun = chat.take_begun(&mut messages)?;
     for message in &mut messages {
@@ -230,8 +228,9 @@ impl ChatFields {
     }
 }
 
-/// Messages for the template. Pictures go to `pictures`, in their order, and have a place in the text.
-fn messages(sent: Vec<Sent>, pictures: &mut Vec<Vec<u8>>) -> Result<Vec<Message>, ApiError> {
+/// Messages for the template. Pictures go to `pictures`, in their order, and have a place in the text; they
+/// are refused if there is no such list.
+fn messages(sent: Vec<Sent>, mut pictures: Option<&mut Vec<Vec<u8>>>) -> Result<Vec<Message>, ApiError> {
     if sent.is_empty() {
         return Err(ApiError::field("messages", "give at least one message"));
     }
@@ -243,7 +242,7 @@ fn messages(sent: Vec<Sent>, pictures: &mut Vec<Vec<u8>>) -> Result<Vec<Message>
             None => (String::new(), Vec::new()),
             Some(Content::Text(text)) => (text, Vec::new()),
             Some(Content::Parts(mut parts)) => {
-                parts.iter_mut().try_for_each(|part| take_picture(part, pictures))?;
+                parts.iter_mut().try_for_each(|part| take_picture(part, pictures.as_deref_mut()))?;
                 (join(&parts)?, parts)
             }
         };
@@ -255,9 +254,9 @@ fn messages(sent: Vec<Sent>, pictures: &mut Vec<Vec<u8>>) -> Result<Vec<Message>
 }
 
 /// Takes the bytes of a part that is a picture, and leaves a text with a place for it.
-fn take_picture(part: &mut Map<String, Value>, taken: &mut Vec<Vec<u8>>) -> Result<(), ApiError> {
+fn take_picture(part: &mut Map<String, Value>, taken: Option<&mut Vec<Vec<u8>>>) -> Result<(), ApiError> {
     if pictures::is_picture(part) {
-        taken.push(pictures::bytes(part)?);
+        taken.ok_or_else(|| ApiError::no_images("messages"))?.push(pictures::bytes(part)?);
         *part = text_part(PLACE);
     }
     Ok(())

@@ -61,6 +61,19 @@ impl ApiError {
         )
     }
 
+    /// The same error of a request that has the messages of a chat in another field.
+    pub(crate) fn of_messages_in(self, field: &str) -> Self {
+        const MESSAGES: &str = "messages";
+        if self.param.as_deref() != Some(MESSAGES) {
+            return self;
+        }
+        let message = match self.message.strip_prefix(MESSAGES) {
+            Some(rest) => format!("{field}{rest}"),
+            None => self.message,
+        };
+        Self { message, param: Some(field.to_owned()), ..self }
+    }
+
     /// The prompt has `n_prompt` tokens or more, which is too long.
     pub(crate) fn too_long(n_prompt: usize, n_ctx: usize) -> Self {
         let message = format!(

@@ -78,7 +78,7 @@ pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
         "model_alias": card.alias,
         "model_path": card.path,
         "model_ftype": card.file_type,
-        "modalities": { "vision": false, "audio": false },
+        "modalities": { "vision": model.encoder.is_some(), "audio": false },
         "chat_template": card.template.as_ref().map_or("", |(_, source)| source),
         "bos_token": text(special.bos),
         "eos_token": text(special.eos),

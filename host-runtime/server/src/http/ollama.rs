@@ -123,6 +123,7 @@ pub(super) async fn show(State(app): Shared, _: Fields) -> Result<Json<Value>, A
         Makes::Scores(_) => Vec::new(),
     };
     if matches!(model.makes, Makes::Texts) {
+        capabilities.extend(model.encoder.is_some().then_some("vision"));
         capabilities.extend(card.family.is_some().then_some("tools"));
         capabilities.extend(source.contains("</think>").then_some("thinking"));
     }

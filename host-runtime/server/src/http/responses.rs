@@ -19,7 +19,8 @@ use shape::Answer;
 pub(super) async fn create(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     answer(app, move |app, model| {
         let (request, echo) = request::translate(fields)?;
-        let (orders, parser, manner) = Dialogue::prepare(request, app, model)?.single()?;
+        let dialogue = Dialogue::prepare(request, app, model);
+        let (orders, parser, manner) = dialogue.map_err(|error| error.of_messages_in("input"))?.single()?;
         Ok((orders, Answer::new(model, parser, echo), manner))
     })
     .await

@@ -59,6 +59,9 @@ fn every_interface_takes_pictures_and_gives_one_answer() {
     let answer = server.post("/v1/responses", &body).fine();
     assert_eq!(answer["output"][0]["content"][0]["text"], wanted, "{answer}");
 
+    assert_eq!(server.get("/props").fine()["modalities"], json!({ "vision": true, "audio": false }));
+    let shown = server.post("/api/show", &json!({ "model": "m" })).fine();
+    assert!(shown["capabilities"].as_array().unwrap().contains(&json!("vision")), "{shown}");
     let message = json!({ "role": "user", "content": "What is it?", "images": [data] });
     let options = json!({ "num_predict": 8, "temperature": 0 });
     let body = json!({ "model": "m", "messages": [message], "stream": false, "options": options });

@@ -259,7 +259,6 @@ mod tests {
     fn what_is_no_text_is_refused_by_name() {
         let user = |block: Value| json!({ "messages": [{ "role": "user", "content": [block] }] });
         for (body, word) in [
-            (user(json!({ "type": "image", "source": {} })), "image"),
             (user(json!({ "type": "document", "source": {} })), "document"),
             (
                 user(json!({ "type": "tool_result", "tool_use_id": "x", "content": [{ "type": "image" }] })),

@@ -326,7 +326,6 @@ mod tests {
         let user = |part: Value| json!({ "input": [{ "role": "user", "content": [part] }] });
         let also = |name: &str, value: Value| json!({ "input": "x", name: value });
         for (body, word) in [
-            (user(json!({ "type": "input_image", "image_url": "x" })), "input_image"),
             (user(json!({ "type": "input_file", "file_id": "x" })), "input_file"),
             (json!({ "input": [{ "role": "user", "content": "x", "images": ["x"] }] }), "input.images"),
             (user(json!({ "type": "input_text" })), "no text"),
