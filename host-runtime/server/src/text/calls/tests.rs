@@ -721,8 +721,8 @@ fn ends_early(family: Family, arguments: &Value) -> bool {
             let ends = ["</function>", "<parameter=", "</tool_call>"];
             let behind = all.split("</parameter>").skip(1).map(str::trim_start);
             let closes = behind.into_iter().any(|next| ends.iter().any(|end| next.starts_with(end)));
-            // The next parameter, as where a closing tag is missing.
-            let closes = closes || all.contains("\n<parameter=");
+            // The next parameter, as where a closing tag is missing: a text begins a line, too.
+            let closes = closes || ["\n<parameter=", "\"<parameter="].iter().any(|next| all.contains(next));
             closes || matches!(arguments["zip"].as_str(), Some("null" | "None"))
         }
         Family::Gemma => has(&["<|\\\"|>"]),
