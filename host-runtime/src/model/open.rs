@@ -5,6 +5,7 @@ use super::decoder::Decoder;
 use super::draft;
 use super::error::ModelError;
 use super::keys::Keys;
+use super::vision;
 use crate::gguf::Gguf;
 
 /// Reads and checks the hyper-parameters of a model that writes text.
@@ -14,7 +15,11 @@ use crate::gguf::Gguf;
 pub fn read(gguf: &Gguf) -> Result<Decoder, ModelError> {
     let keys = Keys::new(gguf)?;
     let path = || gguf.path().to_path_buf();
-    if let Some(kind) = draft::kind_of(gguf, &keys) {
+    let kind = match keys.arch() {
+        vision::ARCH => Some("an encoder of pictures (mmproj)"),
+        _ => draft::kind_of(gguf, &keys),
+    };
+    if let Some(kind) = kind {
         return Err(ModelError::DraftAsTarget { path: path(), kind });
     }
     let unknown =

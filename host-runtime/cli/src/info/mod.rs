@@ -269,9 +269,11 @@ fn print_model(
         ("  handed over", memory.handed_over),
         ("inputs and outputs", memory.io),
         ("programs", memory.programs),
+        ("encoder of pictures", memory.encoder),
         ("VTCM", memory.vtcm),
     ];
-    for (name, bytes) in rows {
+    // Few models have an encoder.
+    for (name, bytes) in rows.into_iter().filter(|&(name, bytes)| bytes > 0 || !name.starts_with("encoder")) {
         writeln!(out, "  {name:<20} {}", mib(bytes))?;
     }
     if let Some(s) = &memory.speculation {

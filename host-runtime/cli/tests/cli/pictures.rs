@@ -97,7 +97,11 @@ fn pictures_that_cannot_be_shown_are_refused() {
         ["run", "-m", text(&model), "--no-repack-cache", "--mmproj", text(&wide), "--image", photo, "a"];
     hexflash(&run).failed(2, "wide.gguf", "another model");
     // The other way round.
-    hexflash(&["run", "-m", text(&wide), "a"]).failed(2, "wide.gguf", "clip");
+    hexflash(&["run", "-m", text(&wide), "a"]).failed(
+        2,
+        "an encoder of pictures",
+        "give the target model with -m",
+    );
 }
 
 #[test]
@@ -133,4 +137,6 @@ fn memory_of_an_encoder_is_told() {
     let report: serde_json::Value =
         serde_json::from_str(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome:?}"));
     assert!(report["memory"]["encoder"].as_u64() > Some(100 << 10), "{report}");
+    let printed = hexflash(&[&arguments[..1], &arguments[2..]].concat());
+    assert!(printed.stdout.contains("encoder of pictures"), "{printed:?}");
 }

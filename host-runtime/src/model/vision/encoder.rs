@@ -22,7 +22,7 @@ use crate::record::{RecordError, Tensor};
 use crate::weights::{Form, WeightError};
 
 /// The architecture of an encoder's file.
-const ARCH: &str = "clip";
+pub(in crate::model) const ARCH: &str = "clip";
 /// The product with the patches.
 const PATCHES: &str = "v.patch_embd.weight";
 /// The norms before and behind the layers, of which a file has either, both or none.

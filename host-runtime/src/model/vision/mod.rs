@@ -16,6 +16,7 @@ mod lfm2;
 mod norm;
 mod positions;
 
+pub(super) use encoder::ARCH;
 pub use encoder::{Encoder, Projector};
 pub use grid::PatchGrid;
 pub use positions::Positions;
