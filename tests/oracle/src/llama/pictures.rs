@@ -110,7 +110,7 @@ impl<'m> Pictures<'m> {
             if sys::mtmd_input_chunk_get_type(chunk) == sys::MTMD_INPUT_CHUNK_TYPE_TEXT {
                 let mut n = 0;
                 let tokens = sys::mtmd_input_chunk_get_tokens_text(chunk, &mut n);
-                return Some(Chunk::Tokens(std::slice::from_raw_parts(tokens, n as usize).to_vec()));
+                return Some(Chunk::Tokens(std::slice::from_raw_parts(tokens, n).to_vec()));
             }
             let n = sys::mtmd_input_chunk_get_n_tokens(chunk) as usize;
             if sys::mtmd_encode_chunk(self.raw.as_ptr(), chunk) != 0 {
