@@ -3,7 +3,6 @@
 //! The layers of these targets add little to the stream, so that the next token is mostly a function of the
 //! last one. The assistants have that function, with other layers: so some of their drafts are right.
 
-use std::fs::File;
 use std::path::Path;
 
 use hexflash::device::Device;
@@ -13,7 +12,7 @@ use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::weights::{CachePolicy, ImageOptions};
 
 use crate::Model;
-use crate::random::numbers;
+use crate::random::{numbers, written};
 
 /// Entries of the vocabulary: those of the models whose tokenizer they borrow.
 const VOCABULARY: usize = 4096;
@@ -215,9 +214,7 @@ impl Weights {
     }
 
     fn write(self, path: &Path) -> Gguf {
-        let file = File::create(path).unwrap_or_else(|error| panic!("{error}"));
-        self.file.write_to(file).unwrap_or_else(|error| panic!("{error}"));
-        Gguf::open(path).unwrap_or_else(|error| panic!("{error}"))
+        written(&self.file, path)
     }
 }
 

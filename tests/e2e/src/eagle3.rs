@@ -5,13 +5,12 @@
 //! everything else in the stream: the draft is a function of the last token, as the next token mostly is of
 //! targets whose layers add little ([`assistant`](crate::assistant)).
 
-use std::fs::File;
 use std::path::Path;
 
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
 
-use crate::random::numbers;
+use crate::random::{numbers, written};
 
 /// Width of a head.
 const HEAD: usize = 32;
@@ -155,7 +154,5 @@ pub fn write(target: &Gguf, tables: Tables, changes: &[Change<'_>], path: &Path)
             w.random(name, &[n], 1.0, 0.1);
         }
     }
-    let file = File::create(path).unwrap_or_else(|error| panic!("{error}"));
-    w.file.write_to(file).unwrap_or_else(|error| panic!("{error}"));
-    Gguf::open(path).unwrap_or_else(|error| panic!("{error}"))
+    written(&w.file, path)
 }

@@ -1,13 +1,12 @@
 //! Encoders of pictures with made-up weights.
 
-use std::fs::File;
 use std::path::Path;
 
 use half::f16;
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
 
-use crate::random::numbers;
+use crate::random::{numbers, written};
 
 /// Maker of rows for the text model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +217,5 @@ pub fn write(n_embd: usize, shape: Shape, changes: &[Change<'_>], path: &Path) -
             w.vector(name, &[width], 1.0, 0.1);
         }
     }
-    let file = File::create(path).unwrap_or_else(|error| panic!("{error}"));
-    w.file.write_to(file).unwrap_or_else(|error| panic!("{error}"));
-    Gguf::open(path).unwrap_or_else(|error| panic!("{error}"))
+    written(&w.file, path)
 }
