@@ -290,7 +290,7 @@ impl Model {
     /// device failed.
     #[cfg(feature = "pictures")]
     pub fn picture(&mut self, bytes: &[u8]) -> Result<EncodedPicture, Error> {
-        let encoder = self.engine.encoder().ok_or(engine::EngineError::Without { what: picture::ENCODER })?;
+        let encoder = self.engine.require_encoder()?;
         let layout = Layout::new(&Picture::decode(bytes)?, encoder)?;
         EncodedPicture::new(&mut self.engine, &self.text.tokenizer, &layout, |_, _| ())
     }
@@ -422,7 +422,7 @@ pub struct Chat<'m> {
     template: String,
     messages: Vec<Message>,
     options: RenderOptions,
-    /// Those of all messages, in order.
+    /// Pictures of all messages, in order.
     #[cfg(feature = "pictures")]
     pictures: Vec<EncodedPicture>,
 }
@@ -462,7 +462,8 @@ impl Chat<'_> {
     /// [marker](crate::picture::MARKER), or before it if it has none.
     ///
     /// # Errors
-    /// As [`say`](Self::say); the text has another number of markers than there are pictures.
+    /// The template refuses the messages, or the text has another number of markers than there are pictures;
+    /// then the conversation is as it was.
     #[cfg(feature = "pictures")]
     pub fn show(
         &mut self,
@@ -489,8 +490,7 @@ impl Chat<'_> {
         let text = &self.model.text;
         #[cfg(feature = "pictures")]
         if !self.pictures.is_empty() {
-            let template = text.template(&self.template)?;
-            let rendered = template.render(&self.messages, &self.options).map_err(TextError::from)?;
+            let rendered = text.render_chat(&self.template, &self.messages, &self.options)?;
             return picture::prompt(&text.tokenizer, &rendered, &self.pictures);
         }
         Ok(text.encode_chat(&self.template, &self.messages, &self.options)?)

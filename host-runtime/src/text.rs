@@ -101,8 +101,20 @@ impl TextModel {
         messages: &[Message],
         options: &RenderOptions,
     ) -> Result<Vec<u32>, TextError> {
-        let text = self.template(source)?.render(messages, options)?;
-        Ok(self.tokenizer.encode_prompt(&text)?)
+        Ok(self.tokenizer.encode_prompt(&self.render_chat(source, messages, options)?)?)
+    }
+
+    /// The text of a conversation in the chat format of the template `source`.
+    ///
+    /// # Errors
+    /// The template does not compile, or refuses the messages.
+    pub fn render_chat(
+        &self,
+        source: &str,
+        messages: &[Message],
+        options: &RenderOptions,
+    ) -> Result<String, TextError> {
+        Ok(self.template(source)?.render(messages, options)?)
     }
 
     /// The chat template `source`, with this model's special tokens.

@@ -94,7 +94,7 @@ impl Conversation {
     /// # Errors
     /// The template refuses the messages.
     pub(super) fn written(&self, model: &TextModel) -> Result<String, TextError> {
-        Ok(model.template(&self.template)?.render(&self.messages, &self.options)?)
+        model.render_chat(&self.template, &self.messages, &self.options)
     }
 
     /// Writes the messages to a file, which must be new or be this conversation's own.

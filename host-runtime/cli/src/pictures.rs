@@ -105,7 +105,7 @@ impl Shown {
     ) -> Result<Tokens, CliError> {
         let mut encoded = Vec::with_capacity(self.pictures.len());
         for picture in &self.pictures {
-            let Some(encoder) = engine.encoder() else { continue };
+            let encoder = engine.require_encoder().map_err(hexflash::Error::from)?;
             let layout = Layout::new(picture, encoder).map_err(hexflash::Error::from)?;
             encoded.push(encode(&layout, engine, model)?);
         }

@@ -29,7 +29,6 @@ mod tile;
 pub use decode::{MAX_PIXELS, Picture};
 pub use error::PictureError;
 pub use layout::Layout;
-pub(crate) use prompt::ENCODER;
 pub use prompt::{EncodedPicture, MARKER, PLACE, PicturePrompt, placed, prompt, text};
 pub use size::Size;
 pub use tile::{Part, Tile};

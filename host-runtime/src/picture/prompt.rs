@@ -17,9 +17,6 @@ pub const MARKER: &str = "<__media__>";
 /// Place of a picture in messages and rendered templates: no character, so that no text has it.
 pub const PLACE: &str = "\u{fdd0}";
 
-/// Words for what a model must have been loaded with.
-pub(crate) const ENCODER: &str = "an encoder of pictures (mmproj)";
-
 /// Id in place of a row of a tile that is yet to be encoded.
 const PENDING: u32 = u32::MAX;
 
@@ -68,7 +65,7 @@ impl EncodedPicture {
         layout: &Layout,
         mut progress: impl FnMut(usize, usize),
     ) -> Result<Self, Error> {
-        let encoder = engine.encoder().ok_or(EngineError::Without { what: ENCODER })?.clone();
+        let encoder = engine.require_encoder()?.clone();
         let (mut tokens, places) = tokens(layout, tokenizer, &encoder)?;
         let mut rows = Vec::with_capacity(places.len());
         for (tile, &at) in layout.tiles().zip(&places) {
@@ -134,7 +131,7 @@ impl PicturePrompt {
     /// The model was loaded without an encoder, or the device failed.
     pub fn encode_next(&mut self, engine: &mut Engine) -> Result<bool, EngineError> {
         let Some((at, tile)) = self.tiles.pop_front() else { return Ok(false) };
-        let encoder = engine.encoder().ok_or(EngineError::Without { what: ENCODER })?;
+        let encoder = engine.require_encoder()?;
         let (grid, patches) = (tile.grid(encoder), tile.patches(encoder));
         let rows = engine.encode(grid, &patches)?;
         put(&mut self.tokens, at, &rows);

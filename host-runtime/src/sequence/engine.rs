@@ -1,7 +1,7 @@
 //! The engine: a model on a device, and the sequences that it runs.
 
 use hexflash_abi::registers::StepRegisters;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::Xxh3Default;
 use zerocopy::IntoBytes;
 
 use super::pending::PendingFeatures;
@@ -162,6 +162,14 @@ impl Engine {
         Some(self.runtime.encoder()?.model())
     }
 
+    /// The encoder of pictures.
+    ///
+    /// # Errors
+    /// [`EngineError::Without`]: the model was loaded without one.
+    pub fn require_encoder(&self) -> Result<&Encoder, EngineError> {
+        self.encoder().ok_or(EngineError::Without { what: "an encoder of pictures (mmproj)" })
+    }
+
     /// Makes rows of a tile of a picture, or finds those that it made of the same before. `patches` are F32
     /// `{patch values, patches}` in the order of [`PatchGrid::patches`].
     ///
@@ -169,8 +177,7 @@ impl Engine {
     /// The model was loaded without an encoder, the tile has another size than the encoder takes, or the
     /// device failed.
     pub fn encode(&mut self, grid: PatchGrid, patches: &[f32]) -> Result<PictureRows, EngineError> {
-        let encoder =
-            self.encoder().ok_or(EngineError::Without { what: "an encoder of pictures (mmproj)" })?;
+        let encoder = self.require_encoder()?;
         let (merge, values) = (encoder.merge, encoder.patch_values() as usize);
         let n = u64::from(grid.width) * u64::from(grid.height);
         let whole = grid.width.is_multiple_of(merge) && grid.height.is_multiple_of(merge);
@@ -180,7 +187,10 @@ impl Engine {
             return Err(EngineError::Setting { setting: Setting::Patches, allowed, found: n });
         }
         let rows = grid.len() / encoder.patches_per_row();
-        let key = xxh3_128(&[[grid.width, grid.height].as_bytes(), patches.as_bytes()].concat());
+        let mut hasher = Xxh3Default::new();
+        hasher.update([grid.width, grid.height].as_bytes());
+        hasher.update(patches.as_bytes());
+        let key = hasher.digest128();
         if let Some(known) = self.pictures.find(key) {
             return Ok(known);
         }

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use hexflash::model::Encoder;
 use hexflash::picture::{Layout, Picture, PictureError, PicturePrompt};
 use serde_json::{Map, Value};
 
@@ -57,9 +58,8 @@ pub(super) fn decode(source: &str) -> Result<Vec<u8>, ApiError> {
     BASE64.decode(data.trim()).map_err(wrong)
 }
 
-/// A picture, cut for the model's encoder.
-fn layout(bytes: &[u8], model: &Model) -> Result<Layout, ApiError> {
-    let encoder = model.encoder.as_ref().ok_or_else(|| ApiError::no_images("messages"))?;
+/// A picture, cut for an encoder.
+fn layout(bytes: &[u8], encoder: &Encoder) -> Result<Layout, ApiError> {
     let wrong = |error: PictureError| ApiError::field("messages", error.to_string());
     Layout::new(&Picture::decode(bytes).map_err(wrong)?, encoder).map_err(wrong)
 }
@@ -74,7 +74,7 @@ pub(super) fn prompt(rendered: &str, pictures: &[Vec<u8>], model: &Model) -> Res
         let reason = format!("{} pictures are too many; send at most {MAX_PICTURES}", pictures.len());
         return Err(ApiError::field("messages", reason));
     }
-    let layouts = pictures.iter().map(|bytes| layout(bytes, model)).collect::<Result<Vec<_>, _>>()?;
+    let layouts = pictures.iter().map(|bytes| layout(bytes, encoder)).collect::<Result<Vec<_>, _>>()?;
     let tokenizer = &model.card.text.tokenizer;
     let prompt = PicturePrompt::new(tokenizer, rendered, &layouts, encoder);
     prompt.map_err(|error| ApiError::field("messages", error.to_string()))
@@ -98,7 +98,10 @@ mod tests {
             json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,aGV4" } }),
             json!({ "type": "image_url", "image_url": { "url": "aGV4", "detail": "low" } }),
             json!({ "type": "input_image", "image_url": "data:image/jpeg;base64,aGV4" }),
-            json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "aGV4" } }),
+            json!({
+                "type": "image",
+                "source": { "type": "base64", "media_type": "image/png", "data": "aGV4" },
+            }),
         ] {
             assert_eq!(of(part).ok().as_deref(), Some(&b"hex"[..]));
         }
