@@ -1,4 +1,4 @@
-//! What is left of pictures in a program that was built without them.
+//! Stand-ins for the types of `pictures` in a program that is built without that feature.
 
 use std::path::Path;
 

@@ -107,7 +107,7 @@ impl IoLayout {
         }
     }
 
-    /// The same with room for tiles of pictures.
+    /// This layout, with room for tiles of pictures.
     #[must_use]
     pub fn with_tiles(self, widths: TileWidths) -> Self {
         let mut at = self.bytes;

@@ -248,7 +248,7 @@ impl KeptPlanner {
         Self { caches, ..self }
     }
 
-    /// The same, where an encoder of pictures may run between steps.
+    /// This plan, where an encoder of pictures may run between steps.
     #[must_use]
     pub fn with_encoder(self) -> Self {
         Self { encodes: true, ..self }

@@ -37,7 +37,7 @@ pub enum Features {
     Keep,
 }
 
-/// What the host gives for each row of a step.
+/// Input that the host gives for each row of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepInput {
     /// A token.
@@ -49,7 +49,7 @@ pub enum StepInput {
 /// What a step is recorded for.
 #[derive(Clone, Debug)]
 pub struct StepShape {
-    /// What it reads.
+    /// Input of each row.
     pub input: StepInput,
     /// Tokens of the longest step.
     pub max_tokens: u32,

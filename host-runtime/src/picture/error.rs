@@ -16,7 +16,10 @@ pub enum PictureError {
         reason: String,
     },
     /// More pixels than are worth the memory.
-    #[error("the picture has {width} x {height} pixels; use one of at most {} megapixels", super::MAX_PIXELS / 1_000_000)]
+    #[error(
+        "the picture has {width} x {height} pixels; use one of at most {} megapixels",
+        super::MAX_PIXELS / 1_000_000
+    )]
     TooLarge {
         /// Pixels in a line.
         width: u32,

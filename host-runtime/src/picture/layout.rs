@@ -7,6 +7,9 @@ use super::tile::{Part, Tile};
 use super::{idefics3, lfm2};
 use crate::model::{Encoder, Projector};
 
+/// Most tiles of a picture: each takes as long as a prompt. Published models make no more than 17 of one.
+const MAX_TILES: usize = 128;
+
 /// Stand-in for a picture in a prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
@@ -45,6 +48,3 @@ impl Layout {
         })
     }
 }
-
-/// Most tiles of a picture: each takes as long as a prompt. Published models make no more than 17 of one.
-const MAX_TILES: usize = 128;

@@ -99,7 +99,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         good &= verdict.is_empty();
     }
     println!(
-        "squares of differences as a share of all, the worst of each: rows {ROWS:.0e}, logits {LOGITS:.0e} allowed"
+        "squares of differences as a share of all, the worst of each: rows {ROWS:.0e}, \
+         logits {LOGITS:.0e} allowed"
     );
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -423,7 +423,8 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "compare-pictures",
-        about: "encoders of pictures with random weights, and what models make of their rows, against llama.cpp",
+        about: "encoders of pictures with random weights, and what models make of their rows, \
+                against llama.cpp",
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,

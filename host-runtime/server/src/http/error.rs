@@ -61,7 +61,7 @@ impl ApiError {
         )
     }
 
-    /// The same error of a request that has the messages of a chat in another field.
+    /// This error, for a request that has the messages of a chat in another field.
     pub(crate) fn of_messages_in(self, field: &str) -> Self {
         const MESSAGES: &str = "messages";
         if self.param.as_deref() != Some(MESSAGES) {

@@ -55,7 +55,8 @@ fn every_interface_takes_pictures_and_gives_one_answer() {
 
     let content =
         json!([{ "type": "input_image", "image_url": url }, { "type": "input_text", "text": "What is it?" }]);
-    let body = json!({ "input": [{ "role": "user", "content": content }], "max_output_tokens": 8, "temperature": 0 });
+    let input = json!([{ "role": "user", "content": content }]);
+    let body = json!({ "input": input, "max_output_tokens": 8, "temperature": 0 });
     let answer = server.post("/v1/responses", &body).fine();
     assert_eq!(answer["output"][0]["content"][0]["text"], wanted, "{answer}");
 

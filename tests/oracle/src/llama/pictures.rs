@@ -95,7 +95,7 @@ impl<'m> Pictures<'m> {
         let n = unsafe { sys::mtmd_input_chunks_size(chunks.0.as_ptr()) };
         (0..n)
             .map(|i| {
-                // SAFETY: as above; `i` is below the size.
+                // SAFETY: the list is live, and `i` is below its size.
                 let chunk = unsafe { sys::mtmd_input_chunks_get(chunks.0.as_ptr(), i) };
                 self.chunk(chunk).ok_or_else(|| failed("mtmd_encode_chunk"))
             })
