@@ -62,8 +62,11 @@ static OURS: OnceLock<PathBuf> = OnceLock::new();
 /// Puts a copy of this program into `folder`, which [`xtask`] starts from then on.
 ///
 /// Cargo would wait before it starts the program for whoever builds in the workspace, and one of the steps
-/// may build it anew.
+/// may build it anew. A process that runs from such a copy goes on with that one.
 pub fn copy_xtask(folder: &Path) -> Result<()> {
+    if env::var_os(COPY).is_some() {
+        return Ok(());
+    }
     let copy = folder.join("xtask");
     // One that is running is not written over, but may be unlinked.
     let _ = fs::remove_file(&copy);

@@ -14,7 +14,7 @@ use crate::hexagon;
 use crate::phone_proven;
 use crate::process;
 use crate::setup::Set;
-use crate::suite::{Place, Step, Tier};
+use crate::suite::{Days, Place, Step, Tier};
 
 /// All steps: the cheap ones first, so that a slip shows early. Tests of one crate are run with
 /// `--workspace`, so that what other steps have compiled is used ([`process::build`] says why).
@@ -55,7 +55,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base],
         after: &[],
         place: Place::Workspace,
-        tier: Tier::Full("finds broken links between comments, which nobody runs"),
+        tier: Tier::Full(Days::Even, "finds broken links between comments, which nobody runs"),
         found: "",
         command: || {
             let mut command = cargo("doc --workspace --no-deps");
@@ -79,7 +79,10 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon],
         after: &[],
         place: Place::Own,
-        tier: Tier::Full("compiles kernels for other versions than v73, which take turns by the day"),
+        tier: Tier::Full(
+            Days::Odd,
+            "compiles kernels for other versions than v73, which take turns by the day",
+        ),
         found: "6: `3b1bc363` v79's attention lost bits of scores; `1593909a` MUL_MAT's sums went to memory",
         command: || process::xtask(&["hexagon", "--today"]),
     },
@@ -89,7 +92,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon],
         after: &["hexagon"],
         place: Place::Own,
-        tier: Tier::Full("follows registers through the disassembly of what `hexagon` has built"),
+        tier: Tier::Full(Days::Odd, "follows registers through the disassembly of what `hexagon` has built"),
         found: "",
         command: || process::xtask(&["hexagon", "--check", "--today"]),
     },
@@ -99,7 +102,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
         after: &["hexagon"],
         place: Place::Own,
-        tier: Tier::Full("compiles qemu, for four minutes the first time"),
+        tier: Tier::Full(Days::Odd, "compiles qemu, for four minutes the first time"),
         found: "",
         command: || process::xtask(&["emulator"]),
     },
@@ -109,7 +112,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
         after: &["hexagon", "emulator"],
         place: Place::Workspace,
-        tier: Tier::Full("is slow under emulation"),
+        tier: Tier::Full(Days::Odd, "is slow under emulation"),
         found: "",
         command: || {
             let mut command = cargo_test(&EMULATED.map(str::to_owned));
@@ -124,7 +127,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
         after: &["hexagon", "emulator"],
         place: Place::Own,
-        tier: Tier::Full("counts speed, which a change may cost where it gains something else"),
+        tier: Tier::Full(Days::Odd, "counts speed, which a change may cost where it gains something else"),
         found: "3: `6b1f1c8a` 25 % more packets on v67; `0bdde8f9` 928 more by an odd address",
         command: || process::xtask(&["packets", "--quick", "--today"]),
     },
@@ -171,18 +174,18 @@ pub const STEPS: &[Step] = &[
         place: Place::Workspace,
         tier: Tier::Test,
         found: "",
-        command: || cargo_test(&test_targets(|name| !PROGRAMS.contains(&name))),
+        command: || not_emulated(cargo_test(&test_targets(|name| !PROGRAMS.contains(&name)))),
     },
     Step {
         name: "programs",
-        about: "tests that start programs and wait for them; of the emulated device as far as it is built",
+        about: "tests that start programs and wait for them",
         needs: &[Set::Base],
         after: &["unit"],
         // It builds in the workspace, but one process is not enough to keep two processors busy.
         place: Place::Own,
         tier: Tier::Test,
         found: "",
-        command: || cargo_test(&test_targets(|name| PROGRAMS.contains(&name))),
+        command: || not_emulated(cargo_test(&test_targets(|name| PROGRAMS.contains(&name)))),
     },
     Step {
         name: "examples",
@@ -210,7 +213,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Router],
         after: &[],
         place: Place::Workspace,
-        tier: Tier::Full("installs nginx"),
+        tier: Tier::Full(Days::Even, "installs nginx"),
         found: "",
         command: || cargo("test --workspace --test server router:: -- --ignored"),
     },
@@ -230,7 +233,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Clients, Set::Downloads],
         after: &[],
         place: Place::Workspace,
-        tier: Tier::Full("fetches templates, and changes with the template engine alone"),
+        tier: Tier::Full(Days::Even, "fetches templates, and changes with the template engine alone"),
         found: "",
         command: || process::xtask(&["templates"]),
     },
@@ -240,7 +243,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Clients],
         after: &[],
         place: Place::Workspace,
-        tier: Tier::Full("installs llama.cpp's tests"),
+        tier: Tier::Full(Days::Even, "installs llama.cpp's tests"),
         found: "1: `07c50225` a slot shown busy after the end was sent",
         command: || process::xtask(&["upstream-server"]),
     },
@@ -261,7 +264,7 @@ pub const STEPS: &[Step] = &[
         after: &["emulator"],
         place: Place::Own,
         // All versions are a turn of `daily`, and a whole model is another one.
-        tier: Tier::Full("runs code of others that seldom changes; one version each day"),
+        tier: Tier::Full(Days::Odd, "runs code of others that seldom changes; one version each day"),
         found: "",
         command: || process::xtask(&["phone-proven", "--today"]),
     },
@@ -281,7 +284,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base],
         after: &[],
         place: Place::Own,
-        tier: Tier::Full("tries all orders of a few pieces of code that seldom change"),
+        tier: Tier::Full(Days::Odd, "tries all orders of a few pieces of code that seldom change"),
         found: "1: `551298c5` a stop could be missed in the message loop",
         command: || process::xtask(&["loom"]),
     },
@@ -301,7 +304,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base],
         after: &[],
         place: Place::Own,
-        tier: Tier::Full("patches follow the code when somebody has time"),
+        tier: Tier::Full(Days::All, "patches follow the code when somebody has time"),
         found: "",
         command: || process::xtask(&["mutants", "--check"]),
     },
@@ -322,7 +325,7 @@ pub const STEPS: &[Step] = &[
         after: &[],
         place: Place::Own,
         // All of `hexflash` is a turn of `daily`: it takes five times as long.
-        tier: Tier::Full("compiles Rust's library for another system"),
+        tier: Tier::Full(Days::Odd, "compiles Rust's library for another system"),
         found: "",
         command: || process::xtask(&["android"]),
     },
@@ -332,7 +335,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Lint, Set::Oracle],
         after: &[],
         place: Place::Oracle,
-        tier: Tier::Full("compiles llama.cpp"),
+        tier: Tier::Full(Days::Even, "compiles llama.cpp"),
         found: "",
         command: || oracle("clippy", "--workspace --all-targets -- -D warnings"),
     },
@@ -343,7 +346,7 @@ pub const STEPS: &[Step] = &[
         after: &[],
         place: Place::Oracle,
         // The conformance step computes every case anyway.
-        tier: Tier::Full("compiles llama.cpp"),
+        tier: Tier::Full(Days::Even, "compiles llama.cpp"),
         found: "",
         command: || oracle("test", "--workspace -- --skip every_case_has_a_result"),
     },
@@ -354,7 +357,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
-        tier: Tier::Full("compiles llama.cpp, and runs thousands of cases"),
+        tier: Tier::Full(Days::Even, "compiles llama.cpp, and runs thousands of cases"),
         found: "1: `4628fa7f` cases of the delta rule were refused",
         command: || process::xtask(&["conformance", "--part", &daily::part(8), "--quiet"]),
     },
@@ -364,7 +367,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
         after: &["oracle-unit", "hexagon", "emulator"],
         place: Place::Own,
-        tier: Tier::Full("is slow under emulation"),
+        tier: Tier::Full(Days::Even, "is slow under emulation"),
         found: "2: `c29e98c8` 46 cases of ADD_ID; `85993641` products depended on threads",
         command: || {
             let device = ["--device", "qemu", "--arch", "v73"];
@@ -389,7 +392,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle, Set::Downloads],
         after: &["oracle-unit"],
         place: Place::Own,
-        tier: Tier::Full("fetches vocabularies"),
+        tier: Tier::Full(Days::Even, "fetches vocabularies"),
         found: "1: `ea6e49ff` `</s>`, which is text, was cut out of prompts",
         command: || process::xtask(&["compare-tokenizers"]),
     },
@@ -399,7 +402,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
-        tier: Tier::Full("compiles llama.cpp"),
+        tier: Tier::Full(Days::Even, "compiles llama.cpp"),
         found: "",
         command: || {
             let mut command = process::xtask(&["compare-llama"]);
@@ -415,7 +418,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
-        tier: Tier::Full("compiles llama.cpp"),
+        tier: Tier::Full(Days::Even, "compiles llama.cpp"),
         found: "",
         command: || {
             process::xtask(&["compare-llama", "--random", "--tokens", "256", "--part", &daily::part(5)])
@@ -428,7 +431,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Oracle],
         after: &["oracle-unit"],
         place: Place::Own,
-        tier: Tier::Full("compiles llama.cpp"),
+        tier: Tier::Full(Days::Even, "compiles llama.cpp"),
         found: "1: resized pictures a quarter of whose values were one off",
         command: || process::xtask(&["compare-pictures", "--pictures", "6"]),
     },
@@ -438,7 +441,7 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle, Set::Downloads],
         after: &["emulated", "mutants-apply", "android", "oracle-unit"],
         place: Place::Workspace,
-        tier: Tier::Full("takes long and seldom finds something, so that one runs each day"),
+        tier: Tier::Full(Days::All, "takes long and seldom finds something, so that one runs each day"),
         found: "1: `7fa14c58` SSM_CONV left out the newest row (LLVM's loops)",
         command: || process::xtask(&["daily"]),
     },
@@ -467,6 +470,13 @@ fn cargo_test(targets: &[String]) -> Command {
         command.args(["--test", target]);
     }
     command
+}
+
+/// The same without tests of Hexagon code under emulation, which the step `emulated` runs: what lies there
+/// may be that of other sources.
+fn not_emulated(mut tests: Command) -> Command {
+    tests.env("HEXFLASH_EMULATED", "");
+    tests
 }
 
 /// Test targets that have tests of the emulated device, or of skels under emulation.

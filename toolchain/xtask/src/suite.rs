@@ -42,10 +42,33 @@ pub struct Step {
 pub enum Tier {
     /// `cargo xtask test`: what a change must pass.
     Test,
-    /// `cargo xtask test --full`: the rest, with the reason why a change does not wait for it.
-    Full(&'static str),
+    /// `cargo xtask test --full`: the rest, with the days on which CI (`--rest`) runs it, and the reason why
+    /// a change does not wait for it.
+    Full(Days, &'static str),
     /// `cargo xtask daily`, which is a step of `--full`: a turn by date, with the reason for no more.
     Daily(&'static str),
+}
+
+/// Days on which CI runs a step. Half of the steps on each keep it below an hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Days {
+    /// Each day.
+    All,
+    /// Days since 1970 that are even: what llama.cpp and clients say.
+    Even,
+    /// The others: what runs as code for Hexagon.
+    Odd,
+}
+
+impl Days {
+    /// Whether a day is one of them, in days since 1970.
+    pub fn has(self, day: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Even => day.is_multiple_of(2),
+            Self::Odd => !day.is_multiple_of(2),
+        }
+    }
 }
 
 impl Tier {
@@ -53,8 +76,17 @@ impl Tier {
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Test => ("test", ""),
-            Self::Full(why) => ("--full", why),
+            Self::Full(_, why) => ("--full", why),
             Self::Daily(why) => ("daily", why),
+        }
+    }
+
+    /// Days on which CI runs the step, as text that follows the way; empty where that is each day.
+    pub fn days(self) -> &'static str {
+        match self {
+            Self::Full(Days::Even, _) => ", in CI on even days",
+            Self::Full(Days::Odd, _) => ", in CI on odd days",
+            Self::Test | Self::Full(Days::All, _) | Self::Daily(_) => "",
         }
     }
 }
@@ -240,6 +272,9 @@ fn one(step: &Step, root: &Path, output: &Output<'_>, missing: Missing) -> (Outc
     let mut command = (step.command)();
     // A build that is done once has no use for the files of incremental compilation.
     command.current_dir(root).env("CARGO_INCREMENTAL", "0").env(daily::DAY, daily::day().to_string());
+    if missing == Missing::Fails {
+        command.env(daily::STRICT, "1");
+    }
     eprintln!("==> {}: {}", step.name, process::typed(&command));
     let start = Instant::now();
     let outcome = match step.needs.iter().find_map(|set| setup::ensure(*set).err().map(|why| (set, why))) {

@@ -56,7 +56,7 @@ fn rows(steps: &[&Step], seconds: &Seconds) -> String {
     for step in sorted {
         let tier = match step.tier.words() {
             (tier, "") => format!("`{tier}`"),
-            (tier, why) => format!("`{tier}`: {why}"),
+            (tier, why) => format!("`{tier}`{}: {why}", step.tier.days()),
         };
         let seconds =
             seconds.get(step.name).map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}"));

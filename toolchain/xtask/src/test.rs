@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::daily;
 use crate::failure::{Failure, Result};
 use crate::limit;
 use crate::process;
@@ -16,7 +17,7 @@ pub struct Arguments {
     /// Run everything: what takes long or needs much to be installed, too
     #[arg(long)]
     full: bool,
-    /// Run only what --full has beyond this verb alone
+    /// Run only what --full has beyond this verb alone, as CI does: half of it on even days, half on odd ones
     #[arg(long, conflicts_with = "full")]
     rest: bool,
     /// Only this step, of --full too; may be given more than once
@@ -41,13 +42,19 @@ impl Arguments {
     /// The steps that these arguments choose.
     fn steps(&self) -> Result<Vec<&'static Step>> {
         let mut steps = suite::select(STEPS, &self.only)?;
-        if self.only.is_empty() && !self.full && !self.list && !self.write_table {
-            steps.retain(|step| self.rest == matches!(step.tier, Tier::Full(_)));
-        }
         if self.only.is_empty() && !self.list && !self.write_table {
-            steps.retain(|step| !matches!(step.tier, Tier::Daily(_)));
+            steps.retain(|step| self.wants(step.tier));
         }
         Ok(steps)
+    }
+
+    /// Whether steps of a tier run where none is named.
+    fn wants(&self, tier: Tier) -> bool {
+        match tier {
+            Tier::Test => !self.rest,
+            Tier::Full(days, _) => self.full || self.rest && days.has(daily::day()),
+            Tier::Daily(_) => false,
+        }
     }
 }
 
@@ -58,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         for step in steps {
             let why = match step.tier.words() {
                 (_, "") => String::new(),
-                (tier, why) => format!(" ({tier}: {why})"),
+                (tier, why) => format!(" ({tier}{}: {why})", step.tier.days()),
             };
             println!("{:17} {}{why}", step.name, step.about);
         }

@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Leave out those that need llama.cpp
     #[arg(long)]
     no_oracle: bool,
-    /// Only so many, which the date chooses (in UTC): the next ones each day, until all have had their turn
+    /// Only so many, which the date chooses (in UTC): the next in each turn of `daily`, until all had one
     #[arg(long, value_name = "K")]
     today: Option<NonZeroUsize>,
     /// List the mutants and what catches them, and count them
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     mutants.retain(|m| arguments.only.as_ref().is_none_or(|part| m.name.contains(part)));
     mutants.retain(|m| !arguments.no_oracle || m.suite != Suite::Conformance);
     if let Some(count) = arguments.today {
-        mutants = turn(mutants, daily::day(), count.get());
+        mutants = turn(mutants, daily::turn_of_mutants(), count.get());
     }
     if arguments.list || mutants.is_empty() {
         mutants
@@ -100,14 +100,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     verdict(&survivors, &stale)
 }
 
-/// The part of all mutants whose turn it is on a day: `count` of them, which begin where those of the day
-/// before ended. After the last comes the first.
-fn turn(mutants: Vec<Mutant>, day: u64, count: usize) -> Vec<Mutant> {
+/// The part of all mutants that have turn number `number`: `count` of them, which begin where those of the
+/// turn before ended. After the last comes the first.
+fn turn(mutants: Vec<Mutant>, number: u64, count: usize) -> Vec<Mutant> {
     let all = mutants.len();
     if count >= all {
         return mutants;
     }
-    let start = (u128::from(day) * count as u128 % all as u128) as usize;
+    let start = (u128::from(number) * count as u128 % all as u128) as usize;
     let is_in = |i: usize| (i + all - start) % all < count;
     mutants.into_iter().enumerate().filter(|&(i, _)| is_in(i)).map(|(_, mutant)| mutant).collect()
 }
@@ -176,7 +176,7 @@ mod tests {
                 for day in first..first + all.div_ceil(count) as u64 {
                     let today = chosen(day);
                     assert_eq!(today.len(), count);
-                    assert_eq!(today, chosen(day), "a day's choice is the same all day");
+                    assert_eq!(today, chosen(day), "a turn's choice is the same all day");
                     today.into_iter().for_each(|name| *seen.entry(name).or_default() += 1);
                 }
                 assert_eq!(seen.len(), all, "{count} of {all}");
