@@ -166,9 +166,17 @@ fn a_model_that_is_cut_while_it_is_loaded_is_refused_in_a_line() {
     for moment in 0..16 {
         fs::write(&path, &whole).unwrap();
         let arguments = ["run", "-m", text(&path), "-n", "1", "--no-repack-cache", "import"];
+        let cut = || {
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.set_len(whole.len() as u64 / 4).unwrap();
+        };
+        // The first time before it is opened at all, so that one is refused however fast the machine is.
+        if moment == 0 {
+            cut();
+        }
         let child = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(4 * moment));
-        fs::File::options().write(true).open(&path).unwrap().set_len(whole.len() as u64 / 4).unwrap();
+        cut();
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         match output.status.code() {

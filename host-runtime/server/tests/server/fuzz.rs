@@ -13,7 +13,7 @@ use proptest::test_runner::Config;
 use crate::support::{Drafter, Setup, TestServer, Value, json};
 
 /// No request of these takes longer, on a slow machine beside other work.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// All routes that take a body.
 const POSTS: [&str; 13] = [

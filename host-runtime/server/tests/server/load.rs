@@ -194,7 +194,7 @@ fn a_server_that_ends_waits_no_longer_than_its_grace() {
     server.cancel();
     let start = Instant::now();
     server.join().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     let events = running.rest();
     let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
     // On a quick machine it may have come to its end.

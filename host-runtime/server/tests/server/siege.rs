@@ -16,10 +16,10 @@ use crate::support::{Setup, Stream, TestServer, Value, greedy, json};
 /// What the server's process may have: open files, and KiB of addresses.
 const DESCRIPTORS: u32 = 256;
 const ADDRESSES_KIB: u32 = 1 << 20;
-/// How long `/health` may take.
-const HEALTH: Duration = Duration::from_secs(1);
-/// How much longer a stream may pause than it does alone.
-const PAUSE: Duration = Duration::from_millis(500);
+/// How long `/health` may take, and how much longer a stream may pause than it does alone. On an idle machine
+/// it is tenths of a second; a server that an attacker can keep busy takes until the attack is over.
+const HEALTH: Duration = Duration::from_secs(4);
+const PAUSE: Duration = Duration::from_secs(4);
 /// How long a request may wait for a place among others.
 const BEGINS: Duration = Duration::from_secs(60);
 /// How long the attack goes on.
