@@ -7,15 +7,22 @@ import { path } from "./conversation.js";
 /** Least time between two looks at an answer that grows, in milliseconds. */
 const LOOK = 60;
 
-/** A message as the model gets it: with the text of its files, and without thoughts. */
+/** A message as the model gets it: with its pictures and the text of its files, and without thoughts. */
 function sent(message) {
-  const files = (message.files ?? []).map(({ name, text }) => {
+  const files = message.files ?? [];
+  const pictures = files.filter(({ picture }) => picture);
+  const texts = files.filter(({ picture }) => !picture).map(({ name, text }) => {
     // No line of the file ends the block that it stands in.
     const longest = Math.max(2, ...Array.from(text.matchAll(/`+/g), (ticks) => ticks[0].length));
     const fence = "`".repeat(longest + 1);
     return `${name}:\n${fence}\n${text.replace(/\n$/, "")}\n${fence}`;
   });
-  return { role: message.role, content: [...files, message.content].filter(Boolean).join("\n\n") };
+  const text = [...texts, message.content].filter(Boolean).join("\n\n");
+  if (pictures.length === 0) {
+    return { role: message.role, content: text };
+  }
+  const parts = pictures.map(({ picture }) => ({ type: "image_url", image_url: { url: picture } }));
+  return { role: message.role, content: text ? [...parts, { type: "text", text }] : parts };
 }
 
 function request(conversation, message, settings) {

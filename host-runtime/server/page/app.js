@@ -7,6 +7,7 @@ import * as dialogs from "./dialogs.js";
 import * as figures from "./figures.js";
 import * as messages from "./messages.js";
 import * as models from "./models.js";
+import * as pictures from "./pictures.js";
 import * as store from "./store.js";
 import * as tree from "./conversation.js";
 import { iconButton, make, say, toast } from "./dom.js";
@@ -343,6 +344,7 @@ async function connect() {
   at("model").title = props.device;
   dialogs.describe(props);
   figures.follow(props);
+  pictures.describe(props);
   draw();
   say("The server is ready");
 }

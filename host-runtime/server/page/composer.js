@@ -1,9 +1,10 @@
 // The field in which a message is written, with the files that go with it.
 
+import * as pictures from "./pictures.js";
 import { fileList } from "./messages.js";
 import { toast } from "./dom.js";
 
-/** Most bytes of a file. More does not fit the context of any model that runs here. */
+/** Most bytes of a text. More does not fit the context of any model that runs here. */
 const MOST = 1 << 20;
 
 const form = document.getElementById("composer");
@@ -70,28 +71,30 @@ function grow() {
 }
 
 async function attach(added) {
-  for (const file of added) {
-    if (file.size > MOST) {
-      toast(`${file.name} has more than ${MOST >> 10} kB.`);
-      continue;
-    }
-    const text = await read(file);
-    if (text === null) {
-      toast(`${file.name} is no text.`);
-    } else {
-      files.push({ name: file.name, text });
+  // The list of a field that is emptied, or of a paste that has ended, loses its files.
+  for (const file of [...added]) {
+    const { name } = file;
+    try {
+      files.push(pictures.isPicture(file) ? { name, picture: await pictures.read(file) } : { name, text: await read(file) });
+    } catch (error) {
+      toast(error.message);
     }
   }
   draw();
   prompt.focus();
 }
 
-/** The text of a file; `null` if it is none. */
+/** The text of a file. Throws an error in words if it is none. */
 async function read(file) {
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
-    return text.includes("\0") ? null : text;
-  } catch {
-    return null;
+  if (file.size > MOST) {
+    throw new Error(`${file.name} has more than ${MOST >> 10} kB.`);
   }
+  const none = new Error(`${file.name} is no text.`);
+  const text = await file.arrayBuffer()
+    .then((bytes) => new TextDecoder("utf-8", { fatal: true }).decode(bytes))
+    .catch(() => { throw none; });
+  if (text.includes("\0")) {
+    throw none;
+  }
+  return text;
 }

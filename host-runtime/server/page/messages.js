@@ -9,13 +9,18 @@ import { render } from "./markdown.js";
 export function fileList(list, files, remove) {
   list.hidden = files.length === 0;
   list.replaceChildren(...files.map((file) => {
-    const size = file.text.length < 1024 ? `${file.text.length} B` : `${Math.round(file.text.length / 1024)} kB`;
-    const item = make("li", {}, icon("file"), make("span", {}, file.name), make("small", {}, size));
+    const item = file.picture
+      ? make("li", { className: "picture" }, make("img", { src: file.picture, alt: file.name, title: file.name }))
+      : make("li", {}, icon("file"), make("span", {}, file.name), make("small", {}, size(file.text)));
     if (remove) {
       item.append(iconButton("close", `Remove ${file.name}`, () => remove(file)));
     }
     return item;
   }));
+}
+
+function size(text) {
+  return text.length < 1024 ? `${text.length} B` : `${Math.round(text.length / 1024)} kB`;
 }
 
 /** Whether the mouse or the keyboard has opened the thoughts of a message: drawing it again keeps them so. */

@@ -30,7 +30,7 @@ macro_rules! part {
     };
 }
 
-const PARTS: [Part; 17] = [
+const PARTS: [Part; 18] = [
     part!("/", "text/html; charset=utf-8", "index.html"),
     part!("/page/style.css", "text/css; charset=utf-8", "style.css"),
     part!("/page/icon.svg", "image/svg+xml", "icon.svg"),
@@ -45,6 +45,7 @@ const PARTS: [Part; 17] = [
     part!("markdown.js"),
     part!("messages.js"),
     part!("models.js"),
+    part!("pictures.js"),
     part!("store.js"),
     part!("vendor/marked.esm.js"),
     part!("vendor/purify.es.mjs"),

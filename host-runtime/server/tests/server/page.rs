@@ -8,6 +8,7 @@ use std::time::Duration;
 use hexflash::text::CHATML;
 
 use crate::browser::{Browser, ENTER, ESCAPE, TAB};
+use crate::pictures;
 use crate::several;
 use crate::support::{Drafter, Setup, TestServer, Value, json};
 
@@ -210,6 +211,53 @@ fn conversations_outlive_a_reload_and_messages_can_be_edited() {
     browser.until("document.querySelectorAll('#conversations li').length == 1");
     browser.click("#toast button");
     browser.until("document.querySelectorAll('.message').length == 4");
+}
+
+/// A small picture goes to the model as it is, a large one as what the browser has made of it, and both stay.
+#[test]
+#[ignore = "needs Chromium: cargo xtask test --only page"]
+fn pictures_are_shown_to_the_model_and_kept_with_the_conversation() {
+    let server = TestServer::start(pictures::setup());
+    let browser = open(&server, 8);
+    let folder = tempfile::tempdir().unwrap();
+    let attach = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        browser.keys("#files", path.to_str().unwrap());
+    };
+    attach("small.bmp", &pictures::bitmap(60, 40, 7));
+    browser.until("document.querySelector('#attached img')?.alt == 'small.bmp'");
+    ask(&browser, "What is it?");
+    let url = format!("data:image/bmp;base64,{}", pictures::picture(7));
+    let parts = json!([{ "type": "image_url", "image_url": { "url": url } }, { "type": "text", "text": "What is it?" }]);
+    let messages = json!([{ "role": "user", "content": parts }]);
+    assert_eq!(last_content(&browser), expected(&server, &messages, 8));
+    browser.picture("pictures");
+    browser.reload();
+    browser.until("document.querySelector('.message.user img')?.naturalWidth == 60");
+
+    browser.click("#new");
+    attach("large.bmp", &pictures::bitmap(2000, 1000, 9));
+    browser.until("document.querySelector('#attached img')?.naturalWidth == 1536");
+    assert!(
+        browser.text("document.querySelector('#attached img').src").starts_with("data:image/jpeg;base64,")
+    );
+    ask(&browser, "And this?");
+    assert_eq!(browser.eval("document.querySelectorAll('.message .error').length"), 0);
+
+    // A file that is none, dropped; and a picture for a model that takes none, pasted.
+    let carried = "(() => { const all = new DataTransfer(); \
+        all.items.add(new File(['BM?'], 'broken.bmp', { type: 'image/bmp' })); return all; })()";
+    browser.eval(&format!(
+        "dispatchEvent(new DragEvent('drop', {{ dataTransfer: {carried}, cancelable: true }}))"
+    ));
+    browser.until("document.querySelector('#toast').innerText.includes('broken.bmp is no picture')");
+    let without = open(TestServer::shared(), 3);
+    without.eval(&format!(
+        "document.querySelector('#prompt').dispatchEvent(new ClipboardEvent('paste', {{ clipboardData: {carried} }}))"
+    ));
+    without.until("document.querySelector('#toast').innerText.includes('--mmproj')");
+    assert_eq!(without.eval("document.querySelectorAll('#attached li').length"), 0);
 }
 
 #[test]

@@ -7,8 +7,12 @@ use hexflash_e2e::encoder::SMOLVLM;
 use crate::support::{Drafter, Setup, TestServer, Value, json};
 
 /// A BMP of 60 by 40 pixels, whose colours a seed chooses, in base64.
-fn picture(seed: u8) -> String {
-    let (width, height) = (60u32, 40u32);
+pub fn picture(seed: u8) -> String {
+    STANDARD.encode(bitmap(60, 40, seed))
+}
+
+/// The file of a BMP whose colours a seed chooses; the width is a multiple of four.
+pub fn bitmap(width: u32, height: u32, seed: u8) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     let size = 3 * width * height;
     for word in [54 + size, 0, 54, 40, width, height, 1 | 24 << 16, 0, size, 2835, 2835, 0, 0] {
@@ -17,10 +21,10 @@ fn picture(seed: u8) -> String {
     let colour = |x: u32, y: u32, c: u32| (x * 3 + y * 5 + c * 40).wrapping_mul(u32::from(seed)) as u8;
     let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
     bytes.extend(pixels.flat_map(|(x, y)| (0..3).map(move |c| colour(x, y, c))));
-    STANDARD.encode(bytes)
+    bytes
 }
 
-fn setup() -> Setup {
+pub fn setup() -> Setup {
     Setup { encoder: Some(SMOLVLM), ..Setup::default() }
 }
 
