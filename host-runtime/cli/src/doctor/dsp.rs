@@ -173,7 +173,9 @@ fn check_of(error: &DeviceError) -> Check {
     match error {
         HtpError::NoLibrary { .. } | HtpError::NoSymbol { .. } => Check::Library,
         HtpError::TooOld { .. } => Check::Dsp,
-        HtpError::OtherBuild { .. } | HtpError::OtherArch { .. } => Check::Session,
+        HtpError::OpenHangs { .. } | HtpError::OtherBuild { .. } | HtpError::OtherArch { .. } => {
+            Check::Session
+        }
         HtpError::Call { call, .. } => match call {
             Call::Arch => Check::Dsp,
             Call::EffectiveDomain
@@ -287,5 +289,11 @@ mod tests {
         fs::remove_file(dirs[0].path().join(name)).unwrap();
         fs::create_dir(dirs[0].path().join(name)).unwrap();
         found(Outcome::Failed, "cannot be read");
+    }
+
+    #[test]
+    fn a_library_that_does_not_come_up_is_not_called_loaded() {
+        assert_eq!(check_of(&HtpError::OpenHangs { seconds: 20 }.into()), Check::Session);
+        assert_eq!(check_of(&DeviceError::Timeout(std::time::Duration::ZERO)), Check::Start);
     }
 }

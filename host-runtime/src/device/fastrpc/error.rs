@@ -142,14 +142,25 @@ impl Call {
     }
 }
 
+/// Remedy for users where the vendor's library cannot be opened, by what the system's loader says.
+fn remedy_without_library(why: &str) -> &'static str {
+    // Android's loader: the library is there, and not for this program.
+    if why.contains("not accessible for the namespace") {
+        "name it with uses-native-library in the app's manifest, or run the program over adb or in Termux"
+    } else {
+        "run on a Snapdragon device"
+    }
+}
+
 /// A device behind FastRPC cannot be used, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HtpError {
     /// The vendor's library is not there.
     #[error(
-        "{} {why}; run on a Snapdragon device, or name the library{}",
+        "{} {why}; {}, or name the library{}",
         library.display(),
+        remedy_without_library(why),
         Setting::VendorLibrary.with()
     )]
     NoLibrary {

@@ -126,7 +126,11 @@ impl Library {
                 Ok(handle) => {
                     // Never closed: see above.
                     let handle = ManuallyDrop::new(handle);
-                    return Ok(Self { functions: Functions::find(&handle, &path)?, path });
+                    let functions = Functions::find(&handle, &path)?;
+                    if functions.rpcmem_alloc2.is_none() {
+                        tracing::debug!("{} has no rpcmem_alloc2: no buffer has 2 GiB", path.display());
+                    }
+                    return Ok(Self { functions, path });
                 }
                 Err(error) => {
                     let reason = reason(&error);
@@ -163,4 +167,34 @@ fn is_absence(reason: &str) -> bool {
 fn reason(error: &libloading::Error) -> String {
     let source = std::error::Error::source(error);
     source.map_or_else(|| error.to_string(), ToString::to_string).replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceError;
+
+    /// What loaders say: those of glibc and musl, and of Android 9 and 14.
+    #[test]
+    fn a_library_that_is_not_there_is_told_from_one_that_the_system_keeps_to_itself() {
+        for absent in [
+            "libcdsprpc.so: cannot open shared object file: No such file or directory",
+            "Error loading shared library libcdsprpc.so: No such file or directory",
+            "dlopen failed: library \"libcdsprpc.so\" not found",
+        ] {
+            assert!(is_absence(absent), "{absent}");
+        }
+        let kept = "dlopen failed: library \"/vendor/lib64/libcdsprpc.so\" needed or dlopened by \
+                    \"/data/data/x/hexflash\" is not accessible for the namespace \"(default)\"";
+        assert!(!is_absence(kept));
+        let error = |why: &str| {
+            let error =
+                HtpError::NoLibrary { library: PATHS[2].into(), why: format!("cannot be opened ({why})") };
+            DeviceError::from(error).to_string()
+        };
+        let text = error(kept);
+        assert!(text.contains("uses-native-library") && !text.contains("Snapdragon"), "{text}");
+        let text = error("wrong ELF class");
+        assert!(text.contains("run on a Snapdragon device"), "{text}");
+    }
 }

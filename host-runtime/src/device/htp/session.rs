@@ -136,14 +136,18 @@ impl SessionAddress {
             uri: uri.as_mut_ptr().cast(),
             uri_length: uri.len() as u32,
         };
-        let given = control(library, session::GET_URI, &mut request) == 0;
-        let given = given.then(|| std::ffi::CStr::from_bytes_until_nul(&uri).ok()).flatten();
+        let code = control(library, session::GET_URI, &mut request);
+        let given = (code == 0).then(|| std::ffi::CStr::from_bytes_until_nul(&uri).ok()).flatten();
         // Older libraries do not know the request; this is what newer ones say.
         let made = || match self.session {
             0 => format!("{module}&_dom=cdsp"),
             session => format!("{module}&_dom=cdsp&_session={session}"),
         };
-        given.map_or_else(|| c_text(&made()), CString::from)
+        given.map(CString::from).unwrap_or_else(|| {
+            let made = made();
+            tracing::debug!("GET_URI gave {} and no URI; taken for one: {made}", AeeCode(code));
+            c_text(&made)
+        })
     }
 }
 
