@@ -1,6 +1,8 @@
 //! Which processors the host's threads run on: phones have big cores and little ones, and the system does not
 //! know that a thread that waits for the DSP is in a hurry.
 
+use std::fs;
+use std::path::Path;
 use std::str::FromStr;
 
 use super::CliError;
@@ -55,9 +57,76 @@ impl Cores {
     }
 }
 
+/// Where Linux tells of processors.
+const PROCESSORS: &str = "/sys/devices/system/cpu";
+
+/// Neighbouring processors with the same highest clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cluster {
+    first: u32,
+    last: u32,
+    khz: u64,
+}
+
+/// The clusters of processors as text, with the option that takes the fastest; `None` where all are alike, or
+/// the system does not tell.
+pub(super) fn clusters() -> Option<String> {
+    described(&clusters_in(Path::new(PROCESSORS)))
+}
+
+/// The clusters in the order of their numbers.
+fn clusters_in(folder: &Path) -> Vec<Cluster> {
+    let khz = |i: u32| -> Option<u64> {
+        let file = folder.join(format!("cpu{i}/cpufreq/cpuinfo_max_freq"));
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    };
+    let mut clusters: Vec<Cluster> = Vec::new();
+    for (i, khz) in (0..u128::BITS).map_while(|i| Some((i, khz(i)?))) {
+        match clusters.last_mut().filter(|cluster| cluster.khz == khz) {
+            Some(cluster) => cluster.last = i,
+            None => clusters.push(Cluster { first: i, last: i, khz }),
+        }
+    }
+    clusters
+}
+
+fn described(clusters: &[Cluster]) -> Option<String> {
+    let fastest = clusters.iter().max_by_key(|cluster| cluster.khz).filter(|_| clusters.len() > 1)?;
+    let all = clusters.iter().map(|Cluster { first, last, khz }| {
+        format!("{first} to {last} with up to {:.2} GHz", *khz as f64 / 1e6)
+    });
+    let Cluster { first, last, .. } = fastest;
+    Some(format!(
+        "processors {}; --cpu-range {first}-{last} takes the fastest",
+        all.collect::<Vec<_>>().join(", ")
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clusters_are_neighbours_with_one_clock() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = |khz: &[&str]| {
+            for (i, khz) in khz.iter().enumerate() {
+                let own = folder.path().join(format!("cpu{i}/cpufreq"));
+                fs::create_dir_all(&own).unwrap();
+                fs::write(own.join("cpuinfo_max_freq"), format!("{khz}\n")).unwrap();
+            }
+            described(&clusters_in(folder.path()))
+        };
+        assert_eq!(set(&[]), None);
+        assert_eq!(set(&["2000000"; 4]), None);
+        let text =
+            set(&["2016000", "2016000", "2803200", "2803200", "2803200", "2803200", "2803200", "3187200"]);
+        let wanted = "processors 0 to 1 with up to 2.02 GHz, 2 to 6 with up to 2.80 GHz, 7 to 7 with up to \
+                      3.19 GHz; --cpu-range 7-7 takes the fastest";
+        assert_eq!(text.as_deref(), Some(wanted));
+        // One that does not tell ends the list.
+        assert_eq!(set(&["1", "none"]), None);
+    }
 
     #[test]
     fn masks_and_ranges() {

@@ -175,6 +175,8 @@ pub(super) fn cancel_on_signals() -> Cancel {
             tracing::warn!("signal {signal} will end the process without what it has by then: {error}");
         }
     }
+    #[cfg(unix)]
+    super::hang_up::watch();
     cancel
 }
 

@@ -19,6 +19,8 @@ mod doctor;
 mod embed;
 mod error;
 mod flags;
+#[cfg(unix)]
+mod hang_up;
 // Without downloads, part of what finds a model has no use.
 #[cfg_attr(not(feature = "hub"), allow(dead_code))]
 mod hub;

@@ -75,6 +75,21 @@ impl Bounds {
     }
 }
 
+/// Time that a message takes beside what the DSP computes for it: reports of others, from phones.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct MessageCost {
+    /// The value of `--transport`.
+    pub transport: &'static str,
+    pub least_ms: f64,
+    pub most_ms: f64,
+}
+
+/// Costs of a message each way. Plain decoding sends one for a token, speculation one for a round.
+pub(super) const MESSAGES: [MessageCost; 2] = [
+    MessageCost { transport: "queue", least_ms: 0.03, most_ms: 0.06 },
+    MessageCost { transport: "invoke", least_ms: 0.10, most_ms: 0.36 },
+];
+
 /// The bounds of every chip.
 pub(super) fn bounds(counts: &Counts) -> Vec<Bounds> {
     CHIPS.iter().map(|&chip| Bounds::new(chip, counts.all_packets(), counts.bytes)).collect()
@@ -110,7 +125,10 @@ pub(super) fn print(out: &mut impl std::io::Write, test: &str, counts: &Counts) 
             b.apart_ms
         )?;
     }
-    Ok(())
+    let [queue, calls] = MESSAGES.map(|MessageCost { transport, least_ms, most_ms }| {
+        format!("{least_ms:.2} to {most_ms:.2} ms by --transport {transport}")
+    });
+    writeln!(out, "A message, one for each token or round, adds {queue}, and {calls} (reports of others).")
 }
 
 #[cfg(test)]
@@ -182,6 +200,15 @@ mod tests {
             );
             assert!((p.error() - stated).abs() < 0.01, "{}: {:.3}", p.what, p.error());
         }
+    }
+
+    #[test]
+    fn the_cost_of_a_message_is_told_for_each_way() {
+        let mut out = Vec::new();
+        print(&mut out, "tg1", &Counts { packets: vec![(Part::ALL[0], 1e6)], bytes: 1e8 }).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let wanted = "adds 0.03 to 0.06 ms by --transport queue, and 0.10 to 0.36 ms by --transport invoke";
+        assert!(text.contains(wanted), "{text}");
     }
 
     #[test]

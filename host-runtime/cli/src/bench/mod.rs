@@ -94,6 +94,8 @@ struct Row {
 struct Estimate {
     counts: estimate::Counts,
     bounds: Vec<estimate::Bounds>,
+    /// Cost of a message, by the way that it takes.
+    messages: [estimate::MessageCost; 2],
 }
 
 #[derive(Serialize)]
@@ -241,7 +243,7 @@ fn measure(
             let per_token = |n_counted: u64| n_counted as f64 / (tokens as f64 * n);
             let packets = Part::ALL.iter().zip(stats.parts).map(|(&part, cost)| (part, per_token(cost)));
             let counts = estimate::Counts { packets: packets.collect(), bytes: per_token(stats.dma_bytes) };
-            Estimate { bounds: estimate::bounds(&counts), counts }
+            Estimate { bounds: estimate::bounds(&counts), messages: estimate::MESSAGES, counts }
         }),
     }))
 }

@@ -4,6 +4,7 @@
 use super::adb::quoted;
 use super::{DeployError, PROGRAM, Reader};
 use crate::CliError;
+use crate::hang_up::OVER_ADB;
 use crate::library_path::VARIABLES;
 use crate::llama;
 use crate::output::one_line;
@@ -54,7 +55,7 @@ impl Remote {
         // Nothing of the vendor's: see docs/devices.md.
         let paths = ["LD_LIBRARY_PATH"].into_iter().chain(VARIABLES);
         let paths: Vec<_> = paths.map(|name| format!("{name}={dir}")).collect();
-        format!("cd {dir} && {} exec ./{PROGRAM} {}", paths.join(" "), words.join(" "))
+        format!("cd {dir} && {OVER_ADB}=1 {} exec ./{PROGRAM} {}", paths.join(" "), words.join(" "))
     }
 }
 
@@ -78,7 +79,7 @@ mod tests {
         let (before, words) = line.split_once("exec ./hexflash ").unwrap();
         let dir = "'/d/x y'";
         let paths = ["LD", "DSP", "ADSP", "CDSP"].map(|name| format!("{name}_LIBRARY_PATH={dir} "));
-        assert_eq!(before, format!("cd {dir} && {}", paths.concat()));
+        assert_eq!(before, format!("cd {dir} && {OVER_ADB}=1 {}", paths.concat()));
         words.to_owned()
     }
 

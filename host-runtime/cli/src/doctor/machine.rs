@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::private::property;
 use super::steps::{Check, Outcome, Step};
-use crate::deploy;
+use crate::{cores, deploy};
 use hexflash::device::KnownChip;
 
 /// Nodes by which programs reach the DSP: newer kernels have one for each DSP, older ones one for all.
@@ -65,7 +65,8 @@ pub(super) fn names() -> (String, Vec<String>) {
     let platform = ("ro.board.platform", property("ro.board.platform"));
     let details = [platform, ("soc_id", soc("soc_id"))];
     let details = details.iter().filter(|(_, value)| !value.trim().is_empty());
-    (text, details.map(|(name, value)| format!("{name} {}", value.trim())).collect())
+    let details = details.map(|(name, value)| format!("{name} {}", value.trim()));
+    (text, details.chain(cores::clusters()).collect())
 }
 
 fn page_bytes() -> Option<u64> {

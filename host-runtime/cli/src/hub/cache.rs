@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::repo::RepoId;
+use crate::library_path::own_folder;
 use crate::plain::read_text;
 
 /// Folders within folders of a revision that are looked into: repositories keep quantizations in one level.
@@ -43,8 +44,7 @@ pub(super) fn hf_home() -> Option<PathBuf> {
 fn in_home() -> Option<PathBuf> {
     let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
     let home = home.map(|home| home.join(".cache"));
-    let program = || Some(std::env::current_exe().ok()?.parent()?.to_owned());
-    let others = [variable("TMPDIR").map(PathBuf::from), program()];
+    let others = [variable("TMPDIR").map(PathBuf::from), own_folder()];
     let found = [home.clone()].into_iter().chain(others).flatten().find(|folder| is_writable(folder));
     if let Some(folder) = found.as_ref().filter(|found| home.as_ref() != Some(*found)) {
         tracing::debug!("no home can be written: models of the Hub are kept in {}", folder.display());
