@@ -167,6 +167,17 @@ impl StandIn {
         standin
     }
 
+    /// Plays a DSP of another version, whatever else is configured later.
+    ///
+    /// # Panics
+    /// As everything here.
+    #[must_use]
+    pub fn of_arch(mut self, arch: &str) -> Self {
+        self.fixed = format!("arch={arch} skels={arch}");
+        self.configure("");
+        self
+    }
+
     /// Takes another way for messages.
     ///
     /// # Panics

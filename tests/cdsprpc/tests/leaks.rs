@@ -16,7 +16,7 @@ fn round(standin: &mut StandIn) {
         use_device(standin).unwrap_err();
     }
     for config in
-        ["crash=2", "rpcmem_to_fd=-1@1", "dsp.qurt_thread_create=1@2", "REGISTER_STATUS_NOTIFICATIONS=1@1"]
+        ["crash=2", "rpcmem_to_fd=-1@1", "dsp.qurt_thread_create=1@2+", "REGISTER_STATUS_NOTIFICATIONS=1@1"]
     {
         standin.configure(config);
         let _ = use_device(standin);

@@ -10,6 +10,7 @@
 //! | `callbacks=1` | the DSP imports no queue without callbacks |
 //! | `idle=CODE` | what its reads give where there is nothing |
 //! | `silent=1` | it never sees a packet |
+//! | `highest=N` | highest priority that its threads may have, which is the lowest number |
 //! | `without=NAME,NAME` | functions that its image lacks, of those that a library can do without |
 //! | `hang-open=MS` | opening a library takes so long |
 //! | `NAME=CODE@N`, `NAME=CODE@N+` | the Nth call of the function fails with the code; and all after it |

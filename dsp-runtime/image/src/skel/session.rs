@@ -188,7 +188,7 @@ impl Running {
         unsafe { *SHARED.0.get() = shared_now };
         // SAFETY: `serve` may be called once at a time, and the stack is its own: its memory is in `SHARED`
         // until `end`, after the thread was joined.
-        let thread = unsafe { Thread::start(stack, priority.of_session(), serve, core::ptr::null_mut()) };
+        let thread = unsafe { Thread::start(stack, priority, serve, core::ptr::null_mut()) };
         let thread = match thread {
             Ok(thread) => thread,
             Err(error) => {
@@ -325,9 +325,9 @@ fn session(shared: &Shared) -> Result<(), Failure> {
             outcome = Err(Failure::Internal);
             break;
         };
-        let (argument, priority) = ((&raw const *start).cast_mut().cast(), shared.priority.of_session());
+        let argument = (&raw const *start).cast_mut().cast();
         // SAFETY: pool and starts outlive the threads, which are joined below; each stack has one thread.
-        match unsafe { Thread::start(stack, priority, worker, argument) } {
+        match unsafe { Thread::start(stack, shared.priority, worker, argument) } {
             Ok(started) => *thread = Some(started),
             Err(error) => {
                 log_error(format_args!("qurt_thread_create gave {error:#x} for worker {}", start.id));

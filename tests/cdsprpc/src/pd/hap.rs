@@ -3,10 +3,12 @@
 use std::ffi::{CStr, c_char, c_long, c_void};
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hexflash_fastrpc::{aee, report};
 
 use crate::plan;
+use crate::qurt::is_missing;
 use crate::state::{CONFIG, planned, violation};
 use crate::{views, vtcm};
 
@@ -46,6 +48,10 @@ pub(crate) unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mu
                 }
             }
             (votes[0], votes[1]) = (core[0], bus[0]);
+            let asked = PROTECTED.swap(false, Ordering::SeqCst);
+            if !asked && CONFIG.arch() >= 0x79 && !is_missing("sysmon_set_dcvs_v3_protected_bus_corners") {
+                violation("a vote for clocks without protected bus corners, which v79 and later have");
+            }
         }
         // The matrix unit; from v75 on with its own clock, whose corners have 16 bits.
         kind @ (13 | 14) if vtcm::has_matrix_unit() && (kind == 13 || CONFIG.arch() >= 0x75) => {
@@ -72,12 +78,17 @@ pub(crate) unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mu
     0
 }
 
+/// Whether the next vote for clocks was asked to have protected bus corners.
+static PROTECTED: AtomicBool = AtomicBool::new(false);
+
 /// Lets the corners of a vote for the bus reach the protected ones, from v79 on.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn sysmon_set_dcvs_v3_protected_bus_corners(
     request: *mut [u8; 120],
     on: u32,
 ) -> i32 {
+    // Also if it is refused: the client has asked.
+    PROTECTED.store(true, Ordering::SeqCst);
     plan!("dsp.sysmon_set_dcvs_v3_protected_bus_corners");
     // SAFETY: `request` is valid for reading 120 bytes, as the interface asks of its callers.
     if unsafe { request.read() }[0] != 12 || on != 1 {
@@ -153,14 +164,22 @@ pub(crate) extern "C" fn HAP_munmap(address: *mut c_void, bytes: i32) -> i32 {
     usize::try_from(bytes).map_or(aee::on_dsp(aee::BAD_PARAMETER), |bytes| HAP_munmap2(address, bytes))
 }
 
+/// Number of the operation for all that the caches hold.
+const WHOLE_CACHE: u32 = 4;
+
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn qurt_mem_cache_clean(address: usize, bytes: usize, op: u32, kind: u32) -> i32 {
+    /// Bytes of a range above which ggml-hexagon, on phones, has the whole cache looked after.
+    const LONGEST_RANGE: usize = 4 << 20;
+    if op != WHOLE_CACHE && bytes > LONGEST_RANGE {
+        violation(&format!("the caches were walked through line by line for {bytes} bytes"));
+    }
     let forget = CONFIG.text("forget");
     let (flush, invalidate) = (op != 1 && forget != Some("flush"), op != 0 && forget != Some("invalidate"));
     match op {
         0..=2 if kind == 1 => views::clean(address, bytes, flush, invalidate),
         // All that the caches hold.
-        4 if kind == 1 && address == 0 && bytes == 0 => views::clean_all(flush, invalidate),
+        WHOLE_CACHE if kind == 1 && address == 0 && bytes == 0 => views::clean_all(flush, invalidate),
         _ => return aee::on_dsp(aee::BAD_PARAMETER),
     }
     0

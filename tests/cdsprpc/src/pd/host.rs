@@ -9,6 +9,7 @@ use hexflash_fastrpc::frame::{self, Ask, Cursor, Words};
 use hexflash_image::rpc::RemoteArg;
 use hexflash_image::skel::hexflash_skel_handle_invoke;
 
+use crate::argument::Argument;
 use crate::state::violation;
 use crate::{guest, queue, qurt, views, vtcm};
 
@@ -57,11 +58,15 @@ fn call(handle: u64, scalars: u32, buffers: &mut [Vec<u8>], handles: &mut [u64])
     if guest::is_on() {
         return guest::invoke(handle, scalars, buffers, handles);
     }
-    let mut args: Vec<_> = buffers.iter_mut().map(|bytes| RemoteArg::buffer(bytes)).collect();
+    let mut arguments: Vec<_> = buffers.iter().map(|bytes| Argument::new(bytes)).collect();
+    let mut args: Vec<_> = arguments.iter_mut().map(|one| RemoteArg::buffer(one.bytes_mut())).collect();
     args.extend(handles.iter().map(|&handle| RemoteArg::of_handle(handle)));
     // SAFETY: `args` has as many valid arguments as the scalars say, which nobody else touches: their memory
     // is borrowed exclusively.
     let code = unsafe { hexflash_skel_handle_invoke(handle, scalars, args.as_mut_ptr()) };
+    for (to, from) in buffers.iter_mut().zip(&mut arguments) {
+        to.copy_from_slice(from.bytes_mut());
+    }
     for (to, from) in handles.iter_mut().zip(&args[buffers.len()..]) {
         // SAFETY: this argument was made as a handle, and a call writes it as nothing else.
         *to = unsafe { from.as_handle() };

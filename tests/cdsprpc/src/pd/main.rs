@@ -5,6 +5,7 @@
 //! `hexflash-pd SETTINGS HOST-PID`; questions of the host's library come over standard input.
 #![cfg(target_os = "linux")]
 
+mod argument;
 mod dma;
 mod guest;
 mod hap;

@@ -46,8 +46,13 @@ struct Argument(*mut c_void);
 // SAFETY: the creator promises that the entry may run elsewhere with it.
 unsafe impl Send for Argument {}
 
-/// Holds the stack and the priority of a new thread to the rules: whole, of a sensible size, nobody else's.
-/// Gives its number, with which it is started; that gives what waits for its end.
+/// Highest priority that a thread may have, unless configured: that of ggml-hexagon's threads on phones. The
+/// lower the number, the higher the priority.
+const HIGHEST_PRIORITY: u32 = FASTRPC_PRIORITY - 10;
+
+/// Holds the stack and the priority of a new thread to the rules: whole, of a sensible size, nobody else's;
+/// above FastRPC's priority where it may be. Gives its number, with which it is started; that gives what
+/// waits for its end.
 pub(crate) fn create(
     stack: Stack,
     priority: u16,
@@ -57,8 +62,9 @@ pub(crate) fn create(
         return Err(code);
     }
     let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
-    let above_fastrpc = (1..FASTRPC_PRIORITY).contains(&u32::from(priority));
-    if stack.0 == 0 || !stack.0.is_multiple_of(8) || stack.1 < 4096 || !above_fastrpc {
+    let highest = CONFIG.number("highest").map_or(HIGHEST_PRIORITY, |highest| highest as u32);
+    let may_have = (highest..=FASTRPC_PRIORITY).contains(&u32::from(priority));
+    if stack.0 == 0 || !stack.0.is_multiple_of(8) || stack.1 < 4096 || !may_have {
         return Err(aee::on_dsp(aee::BAD_PARAMETER));
     }
     let meets = |other: &Thread| stack.0 < other.stack.0 + other.stack.1 && other.stack.0 < stack.0 + stack.1;

@@ -2,6 +2,7 @@
 //! the scratchpad without holding it crashes. `hmx=0` in the settings is a DSP without a matrix unit.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -9,7 +10,7 @@ use hexflash_fastrpc::aee;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
 use crate::plan;
-use crate::qurt::FASTRPC_PRIORITY;
+use crate::qurt::{FASTRPC_PRIORITY, is_missing};
 use crate::state::{CONFIG, planned, violation};
 use crate::{guest, hap, views};
 
@@ -41,6 +42,8 @@ struct Grant {
     held: bool,
     matrix_unit: Option<Unit>,
     callback: Option<Callback>,
+    /// Whether its priority was set since it is held.
+    has_priority: bool,
 }
 
 /// The matrix unit of a grant: the thread that has locked it.
@@ -60,16 +63,25 @@ fn protect(base: usize, bytes: usize, open: bool) {
     unsafe { rustix::mm::mprotect(at, bytes, flags) }.expect("the scratchpad's pages");
 }
 
+/// Whether `compute_resource_attr_init_v2` has refused, so that the older call may be tried.
+static V2_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Prepares the 64 bytes that older callers have, which is for images that do not know the larger attributes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn compute_resource_attr_init(attributes: *mut Attributes) -> i32 {
     plan!("dsp.compute_resource_attr_init");
-    let fresh =
-        Attributes { magic: MAGIC, bytes: 0, cached: 0, callback: (0, 0), matrix_unit: 0, rest: [0; 2] };
+    if !is_missing("compute_resource_attr_init_v2") && !V2_REFUSED.load(Ordering::SeqCst) {
+        violation("attributes of 64 bytes were asked for, and the image has those of 160");
+    }
     // SAFETY: `attributes` is valid for writing 64 bytes, the size of `Attributes`, as the interface asks of
     // its callers.
-    unsafe { attributes.write(fresh) };
+    unsafe { attributes.write(FRESH) };
     0
 }
+
+/// Attributes that ask for nothing.
+const FRESH: Attributes =
+    Attributes { magic: MAGIC, bytes: 0, cached: 0, callback: (0, 0), matrix_unit: 0, rest: [0; 2] };
 
 /// Prepares attributes for a caller that says how many bytes it has.
 #[unsafe(no_mangle)]
@@ -78,15 +90,18 @@ pub(crate) unsafe extern "C" fn compute_resource_attr_init_v2(
     bytes: u32,
     version: u32,
 ) -> i32 {
+    V2_REFUSED.store(true, Ordering::SeqCst);
     plan!("dsp.compute_resource_attr_init_v2");
     if (bytes, version) != (160, 0x300) {
         return aee::on_dsp(aee::BAD_PARAMETER);
     }
+    V2_REFUSED.store(false, Ordering::SeqCst);
     // SAFETY: `attributes` is valid for writing `bytes` bytes, as the interface asks of its callers.
     unsafe {
         attributes.cast::<u8>().write_bytes(0, bytes as usize);
-        compute_resource_attr_init(attributes)
+        attributes.write(FRESH);
     }
+    0
 }
 
 /// # Safety
@@ -183,7 +198,7 @@ pub(crate) unsafe extern "C" fn compute_resource_acquire(
     let callback = Some(attributes.callback).filter(|(function, _)| *function != 0);
     let held = attributes.cached == 0;
     protect(base, bytes as usize, held);
-    *grant = Some(Grant { base, bytes: bytes as usize, held, matrix_unit, callback });
+    *grant = Some(Grant { base, bytes: bytes as usize, held, matrix_unit, callback, has_priority: false });
     CONTEXT
 }
 
@@ -282,6 +297,10 @@ pub(crate) extern "C" fn compute_resource_acquire_cached(context: u32, _timeout_
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn compute_resource_update_priority(context: u32, priority: u32) -> i32 {
+    // Also if it is refused: the client has asked.
+    if let Some(grant) = &mut *grant() {
+        grant.has_priority = true;
+    }
     plan!("dsp.compute_resource_update_priority");
     if context != CONTEXT || !is_held() || priority != FASTRPC_PRIORITY {
         violation(&format!(
@@ -301,6 +320,12 @@ pub(crate) extern "C" fn compute_resource_release_cached(context: u32) -> i32 {
     };
     if grant.matrix_unit.is_some_and(|unit| unit.is_some()) {
         violation("the matrix unit was lent while a thread has it locked");
+    }
+    let has_priority = std::mem::take(&mut grant.has_priority);
+    if !has_priority && !is_missing("compute_resource_update_priority") {
+        violation(
+            "a scratchpad was held without FastRPC's priority: others of it wait until their time is up",
+        );
     }
     // Others use it.
     let at = std::ptr::with_exposed_provenance_mut::<u8>(grant.base);

@@ -39,7 +39,7 @@ fn each_call_failing_with_each_code_has_a_message_of_its_own() {
             standin.configure(&what);
             let start = Instant::now();
             let error = use_device(&standin).err().unwrap_or_else(|| panic!("{what}: no error"));
-            assert!(start.elapsed() < Duration::from_secs(15), "{what} took {:?}", start.elapsed());
+            assert!(start.elapsed() < Duration::from_secs(30), "{what} took {:?}", start.elapsed());
             let text = error.to_string();
             assert!(text.contains(named) && text.contains(&format!("AEE_{name}")), "{what}: {text}");
             assert!(text.contains("; "), "{what}: no remedy in {text}");
@@ -146,8 +146,8 @@ pub(crate) fn each_failure_on_the_dsp(standin: &mut StandIn) {
         ("dsp.compute_resource_acquire=1@1", "AEE_EITEMBUSY", "VTCM"),
         ("vtcm=65536", "AEE_EITEMBUSY", "VTCM"),
         ("dsp.compute_resource_acquire_cached=1@1", "AEE_EITEMBUSY", "VTCM"),
-        ("dsp.qurt_thread_create=1@2", "AEE_EQURTTHREADCREATE", "number of threads"),
-        ("dsp.qurt_thread_create=1@1", "AEE_ENOMEMORY", "number of threads"),
+        ("dsp.qurt_thread_create=1@2+", "AEE_EQURTTHREADCREATE", "number of threads"),
+        ("dsp.qurt_thread_create=1@1+", "AEE_ENOMEMORY", "number of threads"),
         ("dsp.HAP_mmap2=1@1", "mapping failed", ""),
         ("skels=79", "AEE_EUNABLETOLOAD", "DSP_LIBRARY_PATH"),
         ("unsigned=0", "AEE_EUNSUPPORTED", "signed"),
@@ -157,8 +157,12 @@ pub(crate) fn each_failure_on_the_dsp(standin: &mut StandIn) {
             continue;
         }
         standin.configure(config);
+        let lines = standin.log().len();
         let text = use_device(standin).err().unwrap_or_else(|| panic!("{config}")).to_string();
         assert!(text.contains(cause) && text.contains(remedy), "{config}: {text}");
+        // What a code cannot tell stands in the DSP's log.
+        let is_logged = standin.log().len() > lines;
+        assert!(is_logged || !text.contains("invoke(start)"), "{config}: nothing is in the DSP's log");
         standin.is_clean();
     }
     // A vote for power that is refused only costs speed.

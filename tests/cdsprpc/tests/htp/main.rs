@@ -15,6 +15,7 @@ mod damaged;
 mod dma;
 mod doctor;
 mod failures;
+mod filled;
 mod forms;
 mod interrupt;
 mod mappings;

@@ -11,6 +11,7 @@ use crate::failures::{crashes_and_hangs, each_failure_on_the_dsp};
 use crate::recovery::{Setting, at_some_messages};
 use crate::scenarios;
 use crate::tokens::same_tokens;
+use crate::ways::opens_without_each;
 
 /// The oldest with the same vector instructions, as far as our code has them.
 const ARCHS: [&str; 3] = ["68", "73", "79"];
@@ -74,23 +75,41 @@ fn they_refuse_what_they_must() {
 /// What QuRT, HAP and the resource manager may refuse; a process that crashes, hangs, and is replaced.
 #[test]
 fn failures() {
-    let Some(mut standin) = StandIn::emulated("73") else { return };
-    each_failure_on_the_dsp(&mut standin);
-    crashes_and_hangs(&mut standin);
+    for arch in ARCHS {
+        let Some(mut standin) = StandIn::emulated(arch) else { continue };
+        each_failure_on_the_dsp(&mut standin);
+        crashes_and_hangs(&mut standin);
+    }
 }
 
 /// The text of a generation whose process is lost in the middle is that of an undisturbed one.
 #[test]
 fn recovery() {
-    if StandIn::emulated("73").is_none() {
-        return;
+    let standins = [|| emulated("68"), || emulated("73"), || emulated("79")];
+    for (arch, standin) in ARCHS.into_iter().zip(standins) {
+        if StandIn::emulated(arch).is_none() {
+            continue;
+        }
+        let plain = Setting::new(false, None, 5).on(standin);
+        // In the prompt, and after it.
+        at_some_messages(&plain, &[("crash=", 2), ("crash-answer=", 5), ("hang=", 6)]);
+        let rounds = Setting::new(true, None, 8).on(standin);
+        at_some_messages(&rounds, &[("crash=", 5)]);
     }
-    let standin = || StandIn::emulated("73").expect("it was there");
-    let plain = Setting::new(false, None, 5).on(standin);
-    // In the prompt, and after it.
-    at_some_messages(&plain, &[("crash=", 2), ("crash-answer=", 5), ("hang=", 6)]);
-    let rounds = Setting::new(true, None, 8).on(standin);
-    at_some_messages(&rounds, &[("crash=", 5)]);
+}
+
+/// A stand-in that was there before.
+fn emulated(arch: &str) -> StandIn {
+    StandIn::emulated(arch).expect("it was there")
+}
+
+/// Images that lack what libraries can do without: each function is hidden from the files that phones load.
+#[test]
+fn an_image_may_lack_what_is_optional() {
+    for arch in ["73", "79"] {
+        let Some(standin) = StandIn::emulated(arch) else { continue };
+        opens_without_each(standin);
+    }
 }
 
 /// Breaches on purpose: each is reported, with the function that it happened in.

@@ -66,6 +66,9 @@ impl Queue {
             sys::dspqueue_import(id, Some(packet_came), Some(queue_failed), context, &raw mut queue)
         };
         if with == 0 && !queue.is_null() {
+            log::error(format_args!(
+                "dspqueue_import gave {without:#x} without callbacks, and the queue with them"
+            ));
             return Ok(Self { queue, announced: true });
         }
         log::error(format_args!("dspqueue_import gave {without:#x}, and {with:#x} with callbacks"));

@@ -2,6 +2,7 @@
 
 use core::ffi::{c_char, c_void};
 
+use super::log;
 use super::sys::{self, ThreadAttributes};
 
 /// Priority of a thread: the lower its number, the earlier it runs.
@@ -20,7 +21,7 @@ impl Priority {
     }
 
     /// Priority of a session's threads where this is FastRPC's: above it, as ggml-hexagon's on phones.
-    pub(in super::super) const fn of_session(self) -> Self {
+    const fn of_session(self) -> Self {
         const ABOVE_FASTRPC: u16 = 10;
         if self.0 > ABOVE_FASTRPC { Self(self.0 - ABOVE_FASTRPC) } else { Self(1) }
     }
@@ -36,12 +37,35 @@ impl Priority {
 pub(in super::super) struct Thread(u32);
 
 impl Thread {
-    /// Starts `entry(argument)` on this stack; the error is QuRT's.
+    /// Starts `entry(argument)` on this stack as a thread of a session, where FastRPC's threads have this
+    /// priority: above it or, where that is refused, as they run. The error is QuRT's.
     ///
     /// # Safety
     /// `entry` may be called with `argument` on another thread, and nobody else uses the stack, until the
     /// join.
     pub(in super::super) unsafe fn start(
+        stack: *mut [u8],
+        fastrpc: Priority,
+        entry: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+    ) -> Result<Self, i32> {
+        let above = fastrpc.of_session();
+        // SAFETY: the caller's contract. A thread that was not created runs nothing.
+        unsafe { Self::create(stack, above, entry, argument) }.or_else(|error| {
+            log::error(format_args!(
+                "qurt_thread_create gave {error:#x} at priority {}: tried at FastRPC's own, {}",
+                above.0, fastrpc.0
+            ));
+            // SAFETY: the caller's contract; the first attempt made no thread.
+            unsafe { Self::create(stack, fastrpc, entry, argument) }
+        })
+    }
+
+    /// Creates a thread of this priority.
+    ///
+    /// # Safety
+    /// As of [`Thread::start`].
+    unsafe fn create(
         stack: *mut [u8],
         priority: Priority,
         entry: unsafe extern "C" fn(*mut c_void),

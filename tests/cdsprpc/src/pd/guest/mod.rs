@@ -34,9 +34,12 @@ use process::Process;
 
 /// What FastRPC calls.
 const ENTRY: &str = "hexflash_skel_handle_invoke";
-/// Bytes for the arguments of a call, and for the stack of the thread that FastRPC calls on.
+/// Bytes for the list of a call's arguments, for each buffer among them, and for the stack of the thread that
+/// FastRPC calls on.
 const ARGUMENTS: usize = PAGE;
 const STACK: usize = PAGE;
+/// Most buffers of a call.
+const BUFFERS: usize = 3;
 /// A stack's lowest bytes: who comes so far may have come further.
 const RESERVE: usize = 1024;
 /// What unused bytes of a stack are.
@@ -54,6 +57,8 @@ struct Guest {
     image: Image,
     process: Process,
     arguments: usize,
+    /// Where each buffer of a call lies: at the end of a page behind which the guest has none.
+    buffers: [usize; BUFFERS],
     stack: Stack,
     /// The stack of the thread that calls back for a queue.
     callbacks: Stack,
@@ -130,6 +135,11 @@ pub(crate) fn start(uri: &[u8]) -> io::Result<()> {
     let room = || io::Error::other("no room for the guest's memory");
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let arguments = views::low(ARGUMENTS, access).ok_or_else(room)?;
+    let mut buffers = [0; BUFFERS];
+    for buffer in &mut buffers {
+        // The guest maps the first page.
+        *buffer = views::low(ARGUMENTS + PAGE, access).ok_or_else(room)?;
+    }
     let stack = (views::low(STACK, access).ok_or_else(room)?, STACK);
     let callbacks = (views::low(STACK, access).ok_or_else(room)?, STACK);
     let entries = AtomicU32::new(0);
@@ -141,7 +151,7 @@ pub(crate) fn start(uri: &[u8]) -> io::Result<()> {
     let process = Process::start(&folder, &socket)?;
     let line = Mutex::new((calls, codes));
     let far_end = Mutex::new(Some((next, done)));
-    let guest = Guest { image, process, arguments, stack, callbacks, entries, line, far_end };
+    let guest = Guest { image, process, arguments, buffers, stack, callbacks, entries, line, far_end };
     if GUEST.set(guest).is_err() {
         return Err(io::Error::other("a second library"));
     }
@@ -156,17 +166,17 @@ pub(crate) fn start(uri: &[u8]) -> io::Result<()> {
 /// Calls the skel.
 pub(crate) fn invoke(handle: u64, scalars: u32, buffers: &mut [Vec<u8>], handles: &mut [u64]) -> i32 {
     let Some(guest) = GUEST.get() else { return aee::on_dsp(aee::FAILED) };
-    // Arguments of 8 bytes each: address and length, or a handle. Then what the buffers hold, in lines of 8.
+    // Arguments of 8 bytes each: address and length, or a handle.
     let args = guest.arguments;
-    let mut at = args + 8 * (buffers.len() + handles.len());
-    let mut places = Vec::new();
-    for buffer in &mut *buffers {
-        places.push((at, buffer.len()));
-        at += buffer.len().next_multiple_of(8);
-    }
-    if at > args + ARGUMENTS {
+    if buffers.len() > BUFFERS || buffers.iter().any(|buffer| buffer.len() > ARGUMENTS) {
         return aee::on_dsp(aee::NO_MEMORY);
     }
+    let places: Vec<_> = guest
+        .buffers
+        .iter()
+        .zip(&*buffers)
+        .map(|(at, buffer)| (at + ARGUMENTS - buffer.len(), buffer.len()))
+        .collect();
     for (i, (&(place, bytes), buffer)) in places.iter().zip(&*buffers).enumerate() {
         put(place, buffer);
         put(args + 8 * i, (place as u64 | (bytes as u64) << 32).as_bytes());
@@ -265,7 +275,13 @@ fn answer_thread(mut connection: UnixStream) {
 }
 
 fn mapping(base: usize, access: u32) -> Option<Answer> {
-    let (bytes, file) = views::file_at(base)?;
+    let (bytes, _) = views::file_at(base)?;
+    mapping_of(base, bytes, access)
+}
+
+/// Mapping of the first bytes of some memory.
+fn mapping_of(base: usize, bytes: usize, access: u32) -> Option<Answer> {
+    let (_, file) = views::file_at(base)?;
     let words = [base as u32, bytes as u32, file as u32, access, 0, 0];
     Some(Answer { value: base as u32, act: act::MAP, words })
 }
@@ -286,7 +302,9 @@ impl Thread {
                     words: [(guest.image.base + at) as u32, bytes as u32, access, 0, 0, 0],
                     ..Answer::default()
                 });
-                self.mappings = protect.chain(memory.into_iter().flatten()).chain(image).collect();
+                let buffers = guest.buffers.map(|base| mapping_of(base, ARGUMENTS, 3));
+                let memory = memory.into_iter().chain(buffers).flatten();
+                self.mappings = protect.chain(memory).chain(image).collect();
                 Answer::default()
             }
             ask::BEGIN => {
