@@ -187,7 +187,7 @@ fn a_connection_that_was_reset_is_no_news_at_the_end() {
     }
 }
 
-/// What falls back says so to who looks: a URI that is made here, a domain that is taken unasked.
+/// Fallbacks say so to who looks: a URI that is made here, a domain that is taken unasked.
 #[test]
 fn fallbacks_are_told_to_who_debugs() {
     for (call, words) in
@@ -216,7 +216,7 @@ fn written() -> [String; 8] {
     ["run", "--no-repack-cache", "-m", &model, "--temp", "0", "-n2", "x"].map(str::to_owned)
 }
 
-/// What the command says while it writes two tokens.
+/// Standard error of the command while it writes two tokens.
 fn stderr_of(standin: &StandIn, level: &str) -> String {
     let mut command = standin.hexflash(&written().each_ref().map(String::as_str));
     let output = command.env("RUST_LOG", level).output().unwrap();

@@ -57,7 +57,7 @@ struct Guest {
     image: Image,
     process: Process,
     arguments: usize,
-    /// Where each buffer of a call lies: at the end of a page behind which the guest has none.
+    /// Places of a call's buffers, which end with a page behind which the guest has none.
     buffers: [usize; BUFFERS],
     stack: Stack,
     /// The stack of the thread that calls back for a queue.
