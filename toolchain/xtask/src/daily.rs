@@ -106,7 +106,7 @@ fn round() -> u64 {
     day() / 2
 }
 
-/// The one of these that has its turn in the step of today.
+/// Element that has its turn in the step of today.
 ///
 /// # Panics
 /// Nothing takes turns.

@@ -472,8 +472,8 @@ fn cargo_test(targets: &[String]) -> Command {
     command
 }
 
-/// The same without tests of Hexagon code under emulation, which the step `emulated` runs: what lies there
-/// may be that of other sources.
+/// Cargo as given, without tests of Hexagon code under emulation, which the step `emulated` runs: what lies
+/// there may be that of other sources.
 fn not_emulated(mut tests: Command) -> Command {
     tests.env("HEXFLASH_EMULATED", "");
     tests
