@@ -149,7 +149,7 @@ pub(crate) fn each_failure_on_the_dsp(standin: &mut StandIn) {
         ("dsp.qurt_thread_create=1@2+", "AEE_EQURTTHREADCREATE", "number of threads"),
         ("dsp.qurt_thread_create=1@1+", "AEE_ENOMEMORY", "number of threads"),
         ("dsp.HAP_mmap2=1@1", "mapping failed", ""),
-        ("skels=79", "AEE_EUNABLETOLOAD", "DSP_LIBRARY_PATH"),
+        ("skels=81", "AEE_EUNABLETOLOAD", "DSP_LIBRARY_PATH"),
         ("unsigned=0", "AEE_EUNSUPPORTED", "signed"),
         ("arch=66", "v66", "v68 or newer"),
     ] {

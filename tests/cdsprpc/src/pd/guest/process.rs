@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use rustix::fs::MemfdFlags;
 use rustix::process::Signal;
 
-use crate::queue;
 use crate::state::{CONFIG, violation};
+use crate::{queue, qurt};
 
 /// When the emulator's DMA engines move data, unless the environment says otherwise: not before the program
 /// looks for it.
@@ -32,7 +32,10 @@ impl Process {
         command.arg("-cpu").arg(format!("v{:x}", CONFIG.arch()));
         command.arg(folder.join("hexflash-guest")).arg(socket);
         command.arg(format!("/proc/{}/fd", std::process::id()));
-        command.env("HEXAGON_HVX_CONTEXT", "1");
+        // Where nobody can ask for a vector context, the first vector instruction gives one.
+        if !qurt::is_missing("qurt_hvx_lock") {
+            command.env("HEXAGON_HVX_CONTEXT", "1");
+        }
         if std::env::var_os(DMA).is_none() {
             command.env(DMA, CONFIG.text("engines").unwrap_or("late"));
         }
