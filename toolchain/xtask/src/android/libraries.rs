@@ -62,7 +62,7 @@ const CALLED: &[Names] = &[
     Names {
         library: LIBC,
         since: 21,
-        names: "_exit abort environ execvp fork getenv geteuid getpid getrlimit64 kill setenv setgid \
+        names: "_exit abort environ execvp fork getenv geteuid getpid getrlimit64 kill raise setenv setgid \
             setgroups setpgid setsid setuid sigaction sigemptyset signal waitpid",
     },
     // Sockets, and waiting for them.
@@ -70,7 +70,7 @@ const CALLED: &[Names] = &[
         library: LIBC,
         since: 21,
         names: "bind connect epoll_create1 epoll_ctl epoll_wait eventfd freeaddrinfo gai_strerror getaddrinfo \
-            getpeername getsockname getsockopt listen poll recv select send setsockopt shutdown socket \
+            getpeername getsockname getsockopt listen poll ppoll recv select send setsockopt shutdown socket \
             socketpair",
     },
     // Time, errors, and what the system is.
@@ -85,7 +85,7 @@ const CALLED: &[Names] = &[
     // FastRPC's library, and frames for the unwinder.
     Names { library: LIBDL, since: 21, names: "dl_iterate_phdr dlclose dlerror dlopen dlsym" },
     // Numbers.
-    Names { library: LIBM, since: 21, names: "exp exp2 log log10 logf pow" },
+    Names { library: LIBM, since: 21, names: "cos exp exp2 log log10 logf pow sin" },
 ];
 
 impl Names {
