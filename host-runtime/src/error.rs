@@ -245,6 +245,7 @@ impl EngineError {
             | Self::RollBack { .. }
             | Self::DoesNotFit { .. }
             | Self::DraftsWithPictures
+            | Self::PartOfPicture
             | Self::PictureLast
             | Self::NoProgram { .. } => Blame::Input,
             // Files were checked when they were loaded.

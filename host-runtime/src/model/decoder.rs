@@ -176,6 +176,23 @@ impl Decoder {
         })
     }
 
+    /// Whether all layers are attention, which can see several tokens at once.
+    pub(super) fn has_attention_alone(&self) -> bool {
+        self.layers.iter().all(|layer| matches!(layer.mixer, Mixer::Attention(_)))
+    }
+
+    /// This model, where each row of a step sees all rows of the step.
+    #[must_use]
+    pub(super) fn seeing_steps_whole(&self) -> Self {
+        let mut whole = self.clone();
+        for layer in &mut whole.layers {
+            if let Mixer::Attention(attention) = &mut layer.mixer {
+                attention.visibility = Visibility::Block;
+            }
+        }
+        whole
+    }
+
     /// How many layers there are of each kind of mixer: "6 linear (Gated DeltaNet), 2 full attention".
     pub fn mixers(&self) -> String {
         let mut kinds: Vec<(&str, usize)> = Vec::new();

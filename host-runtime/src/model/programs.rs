@@ -92,7 +92,11 @@ impl<'a> Recipes<'a> {
     /// # Errors
     /// As [`Recorder::finish`](crate::record::Recorder::finish).
     pub fn step(&self, shape: &StepShape) -> Result<Recorded, RecordError> {
-        let (t, io, target) = (shape.max_tokens, self.cx.io, self.target);
+        let (t, io) = (shape.max_tokens, self.cx.io);
+        let is_whole =
+            shape.input == StepInput::Picture && self.encoder.is_some_and(|e| e.rows_at_once() > 0);
+        let whole = is_whole.then(|| self.target.seeing_steps_whole());
+        let target = whole.as_ref().unwrap_or(self.target);
         let tapes = match (shape.tapes, self.cx.kept.rollback) {
             (Tapes::Defer, Rollback::None) => Tapes::Fold,
             (tapes, _) => tapes,
@@ -184,7 +188,7 @@ impl<'a> Recipes<'a> {
     /// # Errors
     /// As [`step`](Self::step).
     pub fn encode(&self, encoder: &Encoder, numerics: Numerics) -> Result<Recorded, RecordError> {
-        let (n, io) = (Encoder::MAX_PATCHES, self.cx.io);
+        let (n, io) = (encoder.max_patches(), self.cx.io);
         let mut g = Graph::alone(self.cx, n, numerics);
         let mut rows = |label, at, width| {
             let rows = g.io(label, at, DType::F32, [width, n, 1, 1], TensorFlags::HOST_WRITES);

@@ -4,7 +4,7 @@ use super::decode::Picture;
 use super::error::PictureError;
 use super::size::Size;
 use super::tile::{Part, Tile};
-use super::{idefics3, lfm2};
+use super::{gemma3, idefics3, lfm2};
 use crate::model::{Encoder, Projector};
 
 /// Most tiles of a picture: each takes as long as a prompt. Published models make no more than 17 of one.
@@ -24,6 +24,7 @@ impl Layout {
     /// [`PictureError::TooNarrow`], [`PictureError::TooManyTiles`].
     pub fn new(picture: &Picture, encoder: &Encoder) -> Result<Self, PictureError> {
         let parts = match encoder.projector {
+            Projector::Gemma3 => gemma3::parts(picture, encoder),
             Projector::Idefics3 => idefics3::parts(picture, encoder),
             Projector::Lfm2 { .. } => lfm2::parts(picture, encoder),
         };
@@ -32,7 +33,7 @@ impl Layout {
         if tiles > MAX_TILES {
             return Err(PictureError::TooManyTiles { tiles, most: MAX_TILES });
         }
-        let most = u64::from(Encoder::MAX_PATCHES) * u64::from(encoder.patch) * u64::from(encoder.patch);
+        let most = u64::from(encoder.max_patches()) * u64::from(encoder.patch) * u64::from(encoder.patch);
         if layout.tiles().any(|tile| tile.picture().size().pixels() > most) {
             let Size { width, height } = picture.size();
             return Err(PictureError::TooNarrow { width, height });

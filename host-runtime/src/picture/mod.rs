@@ -18,6 +18,7 @@
 
 mod decode;
 mod error;
+mod gemma3;
 mod idefics3;
 mod layout;
 mod lfm2;

@@ -47,6 +47,9 @@ pub enum EngineError {
     /// More rows of pictures than there are ids for.
     #[error("there were too many pictures since the model was loaded; load it again")]
     TooManyPictures,
+    /// A prompt that has some rows of a picture whose rows see all others.
+    #[error("a prompt has all rows of a picture, or none")]
+    PartOfPicture,
     /// A prompt whose last row is a picture's, after which no token can be chosen.
     #[error("a prompt must end with text, and not with a picture")]
     PictureLast,

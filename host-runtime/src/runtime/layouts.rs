@@ -48,7 +48,8 @@ impl Layouts {
             .room_for(options.sequences, snapshots)
             .with_caches(options.caches);
         if !options.whole_windows {
-            kept = kept.kv_rings(options.batch.max(MAX_SHARED));
+            let at_once = encoder.map_or(0, Encoder::rows_at_once);
+            kept = kept.kv_rings(options.batch.max(MAX_SHARED).max(at_once));
         }
         if let Some(encoder) = encoder {
             kept = kept.with_encoder();
@@ -60,7 +61,8 @@ impl Layouts {
         if let Some(draft) = draft {
             model::keep_draft(draft, target, &mut kept)?;
         }
-        let widths = Widths::new(options.batch, options.sequences);
+        let widths =
+            Widths::new(options.batch.max(encoder.map_or(0, Encoder::rows_at_once)), options.sequences);
         let probes = options.probes.len().max(usize::from(options.vectors));
         let io = IoLayout::new(target.n_embd, target.n_vocab, widths, probes);
         let io = match encoder {

@@ -88,7 +88,8 @@ impl RecordedPrograms {
             recorded.push((ProgramKind::Encode, recipes.encode(encoder, options.numerics)?));
             recorded.push((ProgramKind::Project, recipes.project(encoder, options.numerics)?));
             // Tokens that the last step may take back can come right before a picture.
-            let picture = StepShape { input: StepInput::Picture, tapes: Tapes::Fold, ..prefill };
+            let max_tokens = options.batch.max(encoder.rows_at_once());
+            let picture = StepShape { input: StepInput::Picture, max_tokens, tapes: Tapes::Fold, ..prefill };
             recorded.push((ProgramKind::Picture, recipes.step(&picture)?));
         }
         let kept = recipes.cx.kept;

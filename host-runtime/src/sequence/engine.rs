@@ -181,9 +181,10 @@ impl Engine {
         let (merge, values) = (encoder.merge, encoder.patch_values() as usize);
         let n = u64::from(grid.width) * u64::from(grid.height);
         let whole = grid.width.is_multiple_of(merge) && grid.height.is_multiple_of(merge);
-        let fits = (1..=u64::from(Encoder::MAX_PATCHES)).contains(&n);
+        let most = encoder.max_patches();
+        let fits = (1..=u64::from(most)).contains(&n);
         if !whole || !fits || patches.len() as u64 != n * values as u64 {
-            let allowed = format!("at most {}, {merge} by {merge} of them a row", Encoder::MAX_PATCHES);
+            let allowed = format!("at most {most}, {merge} by {merge} of them a row");
             return Err(EngineError::Setting { setting: Setting::Patches, allowed, found: n });
         }
         let rows = grid.len() / encoder.patches_per_row();

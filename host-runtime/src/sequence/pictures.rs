@@ -56,15 +56,20 @@ impl PictureStore {
     }
 
     /// The first ids of a prompt that one step can run, and their values if they are rows of a picture: those
-    /// of one tile, or tokens up to the next picture. They are kept, and as many as `most`.
-    pub(super) fn run<'t>(&self, ids: &'t [u32], most: usize) -> (&'t [u32], Option<(PictureRows, usize)>) {
-        let most = ids.len().min(most);
+    /// of one tile, or tokens up to the next picture. They are kept, and as many as `most` says: of tokens,
+    /// and of rows.
+    pub(super) fn run<'t>(
+        &self,
+        ids: &'t [u32],
+        [tokens, rows]: [usize; 2],
+    ) -> (&'t [u32], Option<(PictureRows, usize)>) {
+        let most = ids.len().min(tokens);
         let Some(tile) = ids.first().and_then(|&id| self.tile(id)) else {
             let tokens = ids[..most].iter().position(|&id| is_picture_row(id)).unwrap_or(most);
             return (&ids[..tokens], None);
         };
         let all = tile.ids();
-        let n = ids.iter().zip(ids[0]..all.end).take(most).take_while(|(found, id)| **found == *id).count();
+        let n = ids.iter().zip(ids[0]..all.end).take(rows).take_while(|(found, id)| **found == *id).count();
         (&ids[..n], Some((tile.clone(), (ids[0] - all.start) as usize)))
     }
 
@@ -109,7 +114,7 @@ mod tests {
         assert_eq!((a.ids(), b.ids()), (1 << 31..(1 << 31) + 3, (1 << 31) + 3..(1 << 31) + 5));
         let prompt: Vec<u32> = [7, 8].into_iter().chain(a.ids()).chain(b.ids()).chain([9]).collect();
         let run = |from: usize, most| {
-            let (ids, rows) = store.run(&prompt[from..], most);
+            let (ids, rows) = store.run(&prompt[from..], [most; 2]);
             (ids.len(), rows.map(|(tile, at)| (tile.ids().start - (1 << 31), at)))
         };
         assert_eq!(run(0, 256), (2, None));
@@ -120,8 +125,10 @@ mod tests {
         assert_eq!(run(5, 256), (2, Some((3, 0))));
         assert_eq!(run(7, 256), (1, None));
         // Rows of a picture in another order are several runs.
-        let (ids, _) = store.run(&[(1 << 31) + 1, 1 << 31], 256);
+        let (ids, _) = store.run(&[(1 << 31) + 1, 1 << 31], [256; 2]);
         assert_eq!(ids.len(), 1);
+        let (ids, _) = store.run(&prompt[2..], [1, 3]);
+        assert_eq!(ids.len(), 3);
         assert!(store.has((1 << 31) + 4) && !store.has((1 << 31) + 5) && !store.has(7));
     }
 

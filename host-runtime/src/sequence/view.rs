@@ -6,9 +6,9 @@ use hexflash_abi::registers::{Register, StepRegisters};
 
 use super::block::DraftBlock;
 use super::engine::Engine;
-use super::pictures::PictureStore;
+use super::pictures::{PictureRows, PictureStore};
 use super::state::{Health, Outputs, SequenceState};
-use crate::model::{MAX_SHARED, MAX_VERIFY, is_picture_row};
+use crate::model::{Encoder, MAX_SHARED, MAX_VERIFY, is_picture_row};
 use crate::runtime::error::EngineError;
 use crate::runtime::id::SequenceId;
 use crate::runtime::kind::ProgramKind;
@@ -113,8 +113,14 @@ impl Sequence<'_> {
             // Prefill needs the memory of what is still to be committed: a plain step does that.
             return self.decode(first).map(|()| 1);
         }
-        let (piece, picture) = self.engine.pictures.run(tokens, self.engine.batch() as usize);
+        let batch = self.engine.batch() as usize;
+        let at_once = self.engine.encoder().map_or(0, Encoder::rows_at_once) as usize;
+        let (piece, picture) = self.engine.pictures.run(tokens, [batch, batch.max(at_once)]);
         self.admit_prompt(piece)?;
+        let is_whole = |(tile, _): &(PictureRows, usize)| tile.ids().len() == piece.len();
+        if at_once > 0 && !picture.as_ref().is_none_or(is_whole) {
+            return Err(EngineError::PartOfPicture);
+        }
         self.catch_up()?;
         let program = match picture {
             None => ProgramKind::Prefill,

@@ -265,6 +265,7 @@ fn key(gguf: &Gguf, specs: &[WeightSpec]) -> u128 {
             Form::Transposed => (2, &[][..]),
             Form::Values(values) => (3, &values[..]),
             Form::Filters => (4, &[][..]),
+            Form::Turned => (5, &[][..]),
         };
         // The counts end the lists before them.
         hasher.update(&[form]);

@@ -41,6 +41,8 @@ pub enum Form {
     /// Tiles of the filters {w, h, c, n} of a convolution whose windows do not overlap: of the matrix
     /// {w h c, n}, which multiplies a window's values.
     Filters,
+    /// Tiles of the transpose {n, k} of a matrix {k, n} of F32, F16 or BF16.
+    Turned,
     /// Row-major F32 of the same shape, from F32, F16 or BF16: norms, biases and other small tensors.
     Plain,
     /// A matrix {k, c}, such as the taps of a convolution, as row-major F32 {c, k}.
@@ -52,7 +54,7 @@ pub enum Form {
 impl Form {
     /// Whether it is for MUL_MAT.
     const fn is_tiled(&self) -> bool {
-        matches!(self, Self::Tiled | Self::Filters)
+        matches!(self, Self::Tiled | Self::Filters | Self::Turned)
     }
 }
 
@@ -182,6 +184,8 @@ impl<'a> ImageLayout<'a> {
     pub(super) fn read(&self, piece: &Piece, data: &mut Vec<u8>) -> Result<(), GgufError> {
         let item = &self.items[piece.item];
         let rows = match item.form {
+            // Rows of the tiles are columns there.
+            Form::Turned => 0..item.entry.ne[0] as usize,
             form if form.is_tiled() => item.strip_rows(piece.number),
             _ => 0..item.sources.iter().map(|source| source.rows).sum(),
         };
@@ -219,6 +223,19 @@ impl<'a> ImageLayout<'a> {
                 let k = item.entry.ne[0] as usize;
                 if let Some(row) = tiles::pack_strip(item.ggml_type, k, &rows[..count], out) {
                     return Err(item.not_finite("row", item.strip_rows(piece.number).start + row, 1));
+                }
+            }
+            Form::Turned => {
+                let bytes = item.ggml_type.block_bytes() as usize;
+                let columns = item.strip_rows(piece.number);
+                let column = |i: usize| -> Vec<u8> {
+                    let values = data.chunks_exact(item.row_bytes).map(|row| &row[i * bytes..][..bytes]);
+                    values.flatten().copied().collect()
+                };
+                let rows: Vec<Vec<u8>> = columns.clone().map(column).collect();
+                let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+                if let Some(row) = tiles::pack_strip(item.ggml_type, item.entry.ne[0] as usize, &rows, out) {
+                    return Err(item.not_finite("column", columns.start + row, usize::MAX));
                 }
             }
             Form::Plain => {
@@ -286,7 +303,7 @@ fn item<'a>(gguf: &'a Gguf, spec: &'a WeightSpec) -> Result<Item<'a>, WeightErro
     };
     let wanted = match (others, &spec.form) {
         (_, Form::Filters) => None,
-        (_, Form::Transposed) => Some("a transpose"),
+        (_, Form::Transposed | Form::Turned) => Some("a transpose"),
         ([_, ..], _) => Some("joining"),
         _ => None,
     };
@@ -306,6 +323,8 @@ fn item<'a>(gguf: &'a Gguf, spec: &'a WeightSpec) -> Result<Item<'a>, WeightErro
     // Cannot wrap: all these rows lie in files.
     ne[1] = tensors.iter().map(|t| t.ne[1]).sum();
     let dtype = match &spec.form {
+        // Blocks of several values lie along rows.
+        Form::Turned if first.ggml_type.block_len() != 1 => None,
         form if form.is_tiled() => tiles::tile_dtype(first.ggml_type),
         _ => tiles::PLAIN.contains(&first.ggml_type).then_some(DType::F32),
     };
@@ -321,7 +340,7 @@ fn item<'a>(gguf: &'a Gguf, spec: &'a WeightSpec) -> Result<Item<'a>, WeightErro
         let row_bytes = (first.row_bytes() * ne[1] * ne[2]) as usize;
         return finish(spec, dtype, row, first.ggml_type, row_bytes, vec![source]);
     }
-    if spec.form == Form::Transposed {
+    if matches!(spec.form, Form::Transposed | Form::Turned) {
         ne.swap(0, 1);
     }
     let rows = |t: &TensorInfo| (t.ne[1] * t.ne[2] * t.ne[3]) as usize;

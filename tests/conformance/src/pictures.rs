@@ -14,10 +14,14 @@ use hexflash::picture::{EncodedPicture, Layout, Picture, Size, placed, text};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::encoder::{self, LFM2, NORMED_LFM2, OLD_SMOLVLM, SMOLVLM, Shape};
+use hexflash_e2e::encoder::GEMMA3 as GEMMA3_ENCODER;
 use hexflash_e2e::{inproc, repo_file, settings};
 use hexflash_oracle::llama::{Chunk, Context, ContextOptions, Model, Pictures};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+
+use crate::compare::random;
+use crate::compare::shapes::GEMMA3;
 
 /// Options of the comparison.
 #[derive(clap::Args, Debug)]
@@ -41,9 +45,35 @@ const SMOLVLM_WIDE: Shape =
 /// LFM2-VL 450M, with two layers of twelve.
 const LFM2_WIDE: Shape = Shape { width: 768, heads: 12, inside: 3072, layers: 2, ..NORMED_LFM2 };
 
-const NARROW: [(&str, Shape); 4] =
-    [("smolvlm", SMOLVLM), ("smolvlm, old file", OLD_SMOLVLM), ("lfm2", LFM2), ("lfm2, normed", NORMED_LFM2)];
-const WIDE: [(&str, Shape); 2] = [("smolvlm, wide", SMOLVLM_WIDE), ("lfm2, wide", LFM2_WIDE)];
+/// Gemma 3 4B and larger, with two layers of 27: 4,096 patches of heads of 72 values.
+const GEMMA3_WIDE: Shape =
+    Shape { width: 1152, heads: 16, inside: 4304, tile: 896, merge: 4, ..GEMMA3_ENCODER };
+
+/// A model that takes the rows.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// A file of this repository.
+    File(&'static str),
+    /// Random weights in the shape of a Gemma 3, whose windows are shorter than a picture.
+    Gemma3,
+}
+
+const DENSE: Target = Target::File("tiny-dense-f16");
+const HYBRID: Target = Target::File("tiny-hybrid-f16");
+
+const NARROW: [(&str, Shape, Target); 6] = [
+    ("smolvlm", SMOLVLM, DENSE),
+    ("smolvlm, old file", OLD_SMOLVLM, HYBRID),
+    ("lfm2", LFM2, DENSE),
+    ("lfm2, normed", NORMED_LFM2, HYBRID),
+    ("gemma3", GEMMA3_ENCODER, DENSE),
+    ("gemma3, windows", GEMMA3_ENCODER, Target::Gemma3),
+];
+const WIDE: [(&str, Shape, Target); 3] = [
+    ("smolvlm, wide", SMOLVLM_WIDE, DENSE),
+    ("lfm2, wide", LFM2_WIDE, HYBRID),
+    ("gemma3, wide", GEMMA3_WIDE, Target::Gemma3),
+];
 
 /// Sizes of pictures: small, long, high, those of tiles, and such as become many tiles.
 const SIZES: [[u32; 2]; 20] = [
@@ -69,8 +99,6 @@ const SIZES: [[u32; 2]; 20] = [
     [50, 60],
 ];
 
-const TARGETS: [&str; 2] = ["models/tiny-dense-f16.gguf", "models/tiny-hybrid-f16.gguf"];
-
 /// Compares all shapes.
 ///
 /// # Errors
@@ -83,8 +111,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         "shape", "target", "pictures", "tiles", "rows", "logits"
     );
     let mut good = true;
-    for (i, &(name, shape)) in shapes.iter().enumerate() {
-        let target = repo_file(TARGETS[i % TARGETS.len()]);
+    for &(name, shape, target) in shapes {
+        let target = match target {
+            Target::File(stem) => repo_file(&format!("models/{stem}.gguf")),
+            Target::Gemma3 => {
+                let path = dir.path().join("gemma3.gguf");
+                random::write(&GEMMA3, &path)?;
+                path
+            }
+        };
         let Figures { tiles, rows, logits } = compare(
             &target,
             shape,
@@ -132,7 +167,7 @@ fn compare(target: &Path, shape: Shape, path: &Path, sizes: &[[u32; 2]]) -> Resu
     let mut context = Context::new(&model, options).map_err(|e| words(&e))?;
     let mut figures = Figures::default();
     for (seed, &[width, height]) in sizes.iter().enumerate() {
-        let picture = random(seed as u64, Size { width, height });
+        let picture = waves(seed as u64, Size { width, height });
         let prompt = "fn main() {<__media__>let x =";
         let chunks = theirs.chunks(prompt, [width, height], picture.rgb()).map_err(|e| words(&e))?;
         let layout = Layout::new(&picture, engine.encoder().ok_or("no encoder")?).map_err(|e| words(&e))?;
@@ -156,7 +191,7 @@ fn compare(target: &Path, shape: Shape, path: &Path, sizes: &[[u32; 2]]) -> Resu
                     }
                     at += wanted.len();
                 }
-                Chunk::Rows(wanted) => {
+                Chunk::Rows { values: wanted, .. } => {
                     let tile = tile.next().ok_or_else(|| format!("{width} x {height}: a tile is missing"))?;
                     if tile.values().len() != wanted.len() {
                         let (ours, theirs) = (tile.values().len() / n_embd, wanted.len() / n_embd);
@@ -179,7 +214,9 @@ fn compare(target: &Path, shape: Shape, path: &Path, sizes: &[[u32; 2]]) -> Resu
         for chunk in &chunks {
             match chunk {
                 Chunk::Tokens(tokens) => logits = context.decode_last(tokens).map_err(|e| words(&e))?,
-                Chunk::Rows(rows) => context.feed_rows(rows).map_err(|e| words(&e))?,
+                Chunk::Rows { values, is_seen_whole } => {
+                    context.feed_rows(values, *is_seen_whole).map_err(|e| words(&e))?;
+                }
             }
         }
         engine.reset();
@@ -199,7 +236,7 @@ fn with_markers(model: &Path, path: &Path) -> Result<PathBuf, String> {
     let mut names: Vec<String> =
         ["<fake_token_around_image>", "<global-img>", "<|image_start|>", "<|image_end|>"]
             .into_iter()
-            .chain(["<|img_thumbnail|>"])
+            .chain(["<|img_thumbnail|>", "<start_of_image>", "<end_of_image>"])
             .map(str::to_owned)
             .collect();
     for (line, column) in (1..=16).flat_map(|line| (1..=16).map(move |column| (line, column))) {
@@ -250,7 +287,7 @@ fn share(found: &[f32], wanted: &[f32]) -> f64 {
 }
 
 /// A picture of waves of colours and some noise.
-fn random(seed: u64, size: Size) -> Picture {
+fn waves(seed: u64, size: Size) -> Picture {
     let mut random = Pcg64Mcg::new(u128::from(seed) + 1);
     let mut number = |most: f64| f64::from(random.next_u32()) / f64::from(u32::MAX) * most;
     let waves: Vec<[f64; 3]> = (0..3).map(|_| [number(0.2), number(0.2), number(6.0)]).collect();

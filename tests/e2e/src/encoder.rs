@@ -11,6 +11,8 @@ use crate::random::{numbers, written};
 /// Maker of rows for the text model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Projector {
+    /// The mean of squares of rows and a matrix, as Gemma 3 has them.
+    Gemma3,
     /// A matrix, as SmolVLM has it. `true` if the MLPs' matrices have each other's names, as in old files.
     Idefics3(bool),
     /// An MLP, as LFM2-VL has it. `true` if there is a norm before it.
@@ -64,6 +66,19 @@ pub const OLD_SMOLVLM: Shape = Shape {
     merge: 3,
     longest: 0,
     ..SMOLVLM
+};
+
+/// Shape of Gemma 3, with fewer and narrower layers and a small square.
+pub const GEMMA3: Shape = Shape {
+    projector: Projector::Gemma3,
+    width: 144,
+    heads: 2,
+    inside: 200,
+    layers: 2,
+    patch: 14,
+    tile: 168,
+    merge: 2,
+    longest: 0,
 };
 
 /// Shape of LFM2-VL, with fewer and narrower layers.
@@ -137,6 +152,13 @@ impl Weights<'_> {
         }
     }
 
+    /// A matrix without a bias that files have the other way round, `{n,k}`.
+    fn turned(&mut self, name: &str, [n, k]: [usize; 2]) {
+        let values = numbers(name, k * n, 0.0, 1.0 / (k as f32).sqrt());
+        let bytes = values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect();
+        self.put(name, GgmlType::F16, &[n, k], bytes);
+    }
+
     fn norm(&mut self, name: &str, n: usize) {
         self.vector(&format!("{name}.weight"), &[n], 1.0, 0.1);
         self.vector(&format!("{name}.bias"), &[n], 0.0, 0.1);
@@ -156,6 +178,7 @@ pub fn write(n_embd: usize, shape: Shape, changes: &[Change<'_>], path: &Path) -
     let n_out = rows.unwrap_or(n_embd);
     let mut w = Weights { file: GgufWriter::new(), changes };
     let name = match projector {
+        Projector::Gemma3 => "gemma3",
         Projector::Idefics3(_) => "idefics3",
         Projector::Lfm2(_) => "lfm2",
     };
@@ -188,7 +211,7 @@ pub fn write(n_embd: usize, shape: Shape, changes: &[Change<'_>], path: &Path) -
     w.vector("v.position_embd.weight", &[width, (tile / patch) * (tile / patch)], 0.0, 0.5);
     let [up, down] = match projector {
         Projector::Idefics3(true) => ["ffn_down", "ffn_up"],
-        Projector::Idefics3(false) | Projector::Lfm2(_) => ["ffn_up", "ffn_down"],
+        Projector::Gemma3 | Projector::Idefics3(false) | Projector::Lfm2(_) => ["ffn_up", "ffn_down"],
     };
     for i in 0..layers {
         let of = |name: &str| format!("v.blk.{i}.{name}");
@@ -203,6 +226,10 @@ pub fn write(n_embd: usize, shape: Shape, changes: &[Change<'_>], path: &Path) -
     w.norm("v.post_ln", width);
     let merged = width * merge * merge;
     match projector {
+        Projector::Gemma3 => {
+            w.vector("mm.soft_emb_norm.weight", &[width], 1.0, 0.1);
+            w.turned("mm.input_projection.weight", [n_out, width]);
+        }
         Projector::Idefics3(_) => w.matrix("mm.model.fc.weight", &[merged, n_out]),
         Projector::Lfm2(normed) => {
             if normed {

@@ -8,7 +8,7 @@ use hexflash::model::{Encoder, PatchGrid};
 use hexflash::picture::{EncodedPicture, Layout, Picture, Size};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_e2e::encoder::{self, Change, LFM2, NORMED_LFM2, OLD_SMOLVLM, SMOLVLM, Shape};
+use hexflash_e2e::encoder::{self, Change, GEMMA3, LFM2, NORMED_LFM2, OLD_SMOLVLM, SMOLVLM, Shape};
 use hexflash_e2e::{Model, inproc, repo_file, settings};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
@@ -20,8 +20,13 @@ fn load(target: &Gguf, encoder: &Gguf, options: &EngineOptions) -> Engine {
     Engine::load_files(files, device, options, &image).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// A model that takes the rows of an encoder, and the encoder.
 fn pair(dir: &Path, shape: Shape) -> [Gguf; 2] {
-    let target = Model::Q8_0.gguf();
+    let target = match shape {
+        // Its rows see each other, which layers that go from token to token cannot do.
+        GEMMA3 => Gguf::open(&repo_file("models/tiny-dense-f16.gguf")).unwrap(),
+        _ => Model::Q8_0.gguf(),
+    };
     let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
     [target, encoder::write(n_embd, shape, &[], &dir.join("mmproj.gguf"))]
 }
@@ -47,7 +52,7 @@ fn encode(engine: &mut Engine, text: &TextModel, picture: &Picture) -> EncodedPi
 #[test]
 fn every_kind_of_encoder_gives_rows_that_depend_on_the_picture() {
     let dir = tempfile::tempdir().unwrap();
-    for shape in [SMOLVLM, OLD_SMOLVLM, LFM2, NORMED_LFM2] {
+    for shape in [SMOLVLM, OLD_SMOLVLM, GEMMA3, LFM2, NORMED_LFM2] {
         let [target, encoder] = pair(dir.path(), shape);
         let text = TextModel::read(&target).unwrap();
         let mut engine = load(&target, &encoder, &EngineOptions::default());
@@ -97,25 +102,51 @@ fn logits(engine: &mut Engine, prompt: &[u32]) -> Vec<u32> {
 #[test]
 fn the_text_after_a_picture_does_not_depend_on_the_steps_that_read_it() {
     let dir = tempfile::tempdir().unwrap();
-    let [target, encoder] = pair(dir.path(), SMOLVLM);
-    let text = TextModel::read(&target).unwrap();
-    let prompt = |engine: &mut Engine| {
-        let shown = encode(engine, &text, &picture(3, 90, 120));
-        let [before, behind] = ["fn main() {", "let x ="].map(|piece| text.encode(piece).unwrap());
-        ([&before[..], shown.tokens(), &behind].concat(), shown)
-    };
-    let mut whole = load(&target, &encoder, &EngineOptions::default());
-    let (tokens, _kept) = prompt(&mut whole);
-    let wanted = logits(&mut whole, &tokens);
-    for batch in [1, 3, 16] {
-        let mut engine = load(&target, &encoder, &EngineOptions { batch, ..EngineOptions::default() });
-        let (tokens, _kept) = prompt(&mut engine);
-        assert_eq!(logits(&mut engine, &tokens), wanted, "batch {batch}");
+    for shape in [SMOLVLM, GEMMA3] {
+        let [target, encoder] = pair(dir.path(), shape);
+        let text = TextModel::read(&target).unwrap();
+        let prompt = |engine: &mut Engine| {
+            let shown = encode(engine, &text, &picture(3, 90, 120));
+            let [before, behind] = ["fn main() {", "let x ="].map(|piece| text.encode(piece).unwrap());
+            ([&before[..], shown.tokens(), &behind].concat(), shown)
+        };
+        let mut whole = load(&target, &encoder, &EngineOptions::default());
+        let (tokens, _kept) = prompt(&mut whole);
+        let wanted = logits(&mut whole, &tokens);
+        for batch in [1, 3, 16] {
+            let mut engine = load(&target, &encoder, &EngineOptions { batch, ..EngineOptions::default() });
+            let (tokens, _kept) = prompt(&mut engine);
+            assert_eq!(logits(&mut engine, &tokens), wanted, "{shape:?}, batch {batch}");
+        }
+        // What a prompt has in common with the context is not run again, rows of pictures or not.
+        let longer = [&tokens[..], &[5, 6]].concat();
+        let common = whole.sequence(hexflash::engine::SequenceId::FIRST).unwrap().common(&longer);
+        assert_eq!(common, tokens.len());
     }
-    // What a prompt has in common with the context is not run again, rows of pictures or not.
-    let longer = [&tokens[..], &[5, 6]].concat();
-    let common = whole.sequence(hexflash::engine::SequenceId::FIRST).unwrap().common(&longer);
-    assert_eq!(common, tokens.len());
+}
+
+/// Each row of a Gemma's picture depends on those behind it, and so is none without them.
+#[test]
+fn rows_that_see_each_other_are_read_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let [target, encoder] = pair(dir.path(), GEMMA3);
+    let text = TextModel::read(&target).unwrap();
+    let mut engine = load(&target, &encoder, &EngineOptions { batch: 8, ..EngineOptions::default() });
+    let shown = encode(&mut engine, &text, &picture(3, 90, 120));
+    let rows: Vec<u32> = shown.rows()[0].ids().collect();
+    for part in [&rows[..rows.len() - 1], &rows[1..]] {
+        engine.reset();
+        let error = engine.prefill(part, |_| ()).unwrap_err();
+        assert!(error.to_string().contains("all rows of a picture, or none"), "{error}");
+    }
+    engine.reset();
+    engine.prefill(&rows, |_| ()).unwrap();
+    // A model that goes from token to token cannot read them.
+    let hybrid = Model::Q8_0.gguf();
+    let n_embd = hexflash::model::read(&hybrid).unwrap().n_embd as usize;
+    let encoder = encoder::write(n_embd, GEMMA3, &[], &dir.path().join("other.gguf"));
+    let error = Encoder::read(&encoder, &hexflash::model::read(&hybrid).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("see no picture as a whole"), "{error}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use hexflash_abi::{DType, Op};
 use super::layer::VitLayer;
 use super::norm::{norm, plan_norm};
 use super::positions::{BIAS, Positions, TABLE};
-use super::{idefics3, lfm2};
+use super::{gemma3, idefics3, lfm2};
 use crate::gguf::Gguf;
 use crate::model::decoder::Decoder;
 use crate::model::error::ModelError;
@@ -42,6 +42,8 @@ const CHANNELS: u32 = 3;
 /// Maker of rows for the text model from rows of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Projector {
+    /// Gemma 3: the mean of squares of rows, and a matrix.
+    Gemma3,
     /// Idefics 3 and SmolVLM: a matrix.
     Idefics3,
     /// LFM2-VL: an MLP, whose inner width this is.
@@ -53,12 +55,13 @@ pub enum Projector {
 
 impl Projector {
     /// Their names in files.
-    const NAMES: [&'static str; 2] = ["idefics3", "lfm2"];
+    const NAMES: [&'static str; 3] = ["gemma3", "idefics3", "lfm2"];
 
     /// Reads which one it is.
     fn read(gguf: &Gguf, keys: &Keys<'_>) -> Result<Self, ModelError> {
         let own = keys.meta().str_opt(&keys.key("vision.projector_type"))?;
         match own.map_or_else(|| keys.meta().require_str(&keys.key("projector_type")), Ok)? {
+            "gemma3" => Ok(Self::Gemma3),
             "idefics3" => Ok(Self::Idefics3),
             "lfm2" => Ok(Self::Lfm2 { inside: rows_of(gguf, "mm.1.weight")? }),
             other => {
@@ -72,17 +75,39 @@ impl Projector {
     /// The name in files.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Idefics3 => Self::NAMES[0],
-            Self::Lfm2 { .. } => Self::NAMES[1],
+            Self::Gemma3 => Self::NAMES[0],
+            Self::Idefics3 => Self::NAMES[1],
+            Self::Lfm2 { .. } => Self::NAMES[2],
         }
     }
 
-    /// The matrix that gives rows for the text model.
-    const fn last(self) -> &'static str {
+    /// Width of the rows that it gives for the text model.
+    fn n_out(self, gguf: &Gguf) -> Result<u32, ModelError> {
         match self {
-            Self::Idefics3 => "mm.model.fc.weight",
-            Self::Lfm2 { .. } => "mm.2.weight",
+            Self::Gemma3 => side_of(gguf, gemma3::MATRIX, 0),
+            Self::Idefics3 => rows_of(gguf, "mm.model.fc.weight"),
+            Self::Lfm2 { .. } => rows_of(gguf, "mm.2.weight"),
         }
+    }
+
+    /// Most patches of a tile.
+    const fn max_patches(self) -> u32 {
+        match self {
+            // The square of all its models: 896 pixels, 14 to a patch.
+            Self::Gemma3 => 4096,
+            // Models have no larger tiles but for pictures that are thirty times as wide as they are high.
+            Self::Idefics3 | Self::Lfm2 { .. } => 1024,
+        }
+    }
+
+    /// Whether tiles are all of one size.
+    const fn has_one_size(self) -> bool {
+        matches!(self, Self::Gemma3 | Self::Idefics3)
+    }
+
+    /// Whether each row of a tile sees all of the tile in the text model, those behind it, too.
+    const fn is_seen_whole(self) -> bool {
+        matches!(self, Self::Gemma3)
     }
 }
 
@@ -112,10 +137,6 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Most patches of a tile. Projectors that this version runs have no larger ones but for pictures that
-    /// are thirty times as wide as they are high.
-    pub const MAX_PATCHES: u32 = 1024;
-
     /// Reads the hyper-parameters, and checks that the encoder was made for `target`.
     ///
     /// # Errors
@@ -137,7 +158,7 @@ impl Encoder {
         // Of tiles that are all alike, or of any square.
         let (tile, rows) = (image_size / patch, rows_of(gguf, TABLE)?);
         let positions = rows.isqrt();
-        if positions * positions != rows || (projector == Projector::Idefics3 && positions != tile) {
+        if positions * positions != rows || (projector.has_one_size() && positions != tile) {
             return Err(ModelError::Shape {
                 path: gguf.path().to_path_buf(),
                 name: TABLE.to_owned(),
@@ -180,9 +201,21 @@ impl Encoder {
         self.merge * self.merge
     }
 
+    /// Most patches of a tile.
+    pub fn max_patches(&self) -> u32 {
+        let tile = self.image_size / self.patch;
+        if self.projector.has_one_size() { tile * tile } else { self.projector.max_patches() }
+    }
+
     /// Most rows of a tile.
     pub fn max_rows(&self) -> u32 {
-        Self::MAX_PATCHES / self.patches_per_row()
+        self.max_patches() / self.patches_per_row()
+    }
+
+    /// Rows of a tile that the text model must take in one step, as each of them sees all of it; 0 where they
+    /// are as tokens, which see those before them.
+    pub fn rows_at_once(&self) -> u32 {
+        if self.projector.is_seen_whole() { self.max_rows() } else { 0 }
     }
 
     /// How large tiles are, for steps of up to `batch` rows.
@@ -190,7 +223,7 @@ impl Encoder {
         TileWidths {
             patch_values: self.patch_values(),
             n_embd: self.n_embd(),
-            patches: Self::MAX_PATCHES,
+            patches: self.max_patches(),
             n_out: self.n_out,
             rows: self.max_rows().max(batch),
         }
@@ -224,6 +257,7 @@ impl Encoder {
         }
         let shape = [self.merged(), self.n_out];
         match self.projector {
+            Projector::Gemma3 => gemma3::weights(&mut plan, [n_embd, self.n_out])?,
             Projector::Idefics3 => idefics3::weights(&mut plan, shape)?,
             Projector::Lfm2 { inside } => lfm2::weights(&mut plan, shape, inside)?,
         }
@@ -253,8 +287,9 @@ impl Encoder {
     /// # Errors
     /// It is more than programs can describe.
     pub fn keep(&self, plan: &mut KeptPlanner) -> Result<(), RecordError> {
-        self.layer.keep(plan, Self::MAX_PATCHES)?;
-        let stream = [self.layer.n_embd, Self::MAX_PATCHES, 1, 1];
+        let n = self.max_patches();
+        self.layer.keep(plan, n)?;
+        let stream = [self.layer.n_embd, n, 1, 1];
         plan.keep(Scope::ENCODER, STREAM, Purpose::Encoder, (DType::F32, stream))
     }
 
@@ -285,6 +320,9 @@ impl Encoder {
         let x = g.kept_part(&Scope::ENCODER.label(STREAM), 0, merged, TensorFlags::empty());
         g.rec.tokens_on(x, 1);
         match self.projector {
+            Projector::Gemma3 => {
+                gemma3::record(g, x, rows, [self.n_embd(), self.patches_per_row()], self.layer.eps);
+            }
             Projector::Idefics3 => idefics3::record(g, x, rows),
             Projector::Lfm2 { .. } => lfm2::record(g, x, rows),
         }
@@ -293,23 +331,30 @@ impl Encoder {
 
 /// Rows of a matrix.
 fn rows_of(gguf: &Gguf, name: &str) -> Result<u32, ModelError> {
+    side_of(gguf, name, 1)
+}
+
+/// Length of an axis of a matrix.
+fn side_of(gguf: &Gguf, name: &str, axis: usize) -> Result<u32, ModelError> {
     let tensor = gguf.require_tensor(name)?;
-    let rows = u32::try_from(tensor.ne[1]).ok().filter(|rows| (1..=LIMIT).contains(rows));
-    rows.ok_or_else(|| ModelError::Shape {
-        path: gguf.path().to_path_buf(),
-        name: name.to_owned(),
-        found: tensor.shape().to_vec(),
-        expected: vec![tensor.ne[0], LIMIT.into()],
+    let side = u32::try_from(tensor.ne[axis]).ok().filter(|side| (1..=LIMIT).contains(side));
+    side.ok_or_else(|| {
+        let mut expected = tensor.ne[..2].to_vec();
+        expected[axis] = LIMIT.into();
+        let (path, name) = (gguf.path().to_path_buf(), name.to_owned());
+        ModelError::Shape { path, name, found: tensor.shape().to_vec(), expected }
     })
 }
 
 /// Refuses a text model that cannot take the rows.
 fn check_target(gguf: &Gguf, projector: Projector, target: &Decoder) -> Result<(), ModelError> {
-    let rows = rows_of(gguf, projector.last())?;
+    let rows = projector.n_out(gguf)?;
     let wrong = if target.per_layer.is_some() {
         "its layers read each token besides the stream".to_owned()
     } else if !target.is_causal() {
         "it writes no text".to_owned()
+    } else if projector.is_seen_whole() && !target.has_attention_alone() {
+        "its layers go from token to token, and see no picture as a whole".to_owned()
     } else if rows != target.n_embd {
         format!("its rows have {} values, and those of the encoder {rows}", target.n_embd)
     } else {
@@ -325,10 +370,14 @@ fn sizes(keys: &Keys<'_>, projector: Projector) -> Result<[u32; 3], ModelError> 
     let [patch, image_size] =
         ["patch_size", "image_size"].map(|name| keys.require(&format!("vision.{name}")));
     let (patch, image_size) = (patch?, image_size?);
-    let default = if projector == Projector::Idefics3 { 3 } else { 2 };
+    let default = match projector {
+        Projector::Gemma3 => 4,
+        Projector::Idefics3 => 3,
+        Projector::Lfm2 { .. } => 2,
+    };
     let merge = keys.or(MERGE, default)?;
     match projector {
-        Projector::Idefics3 => {
+        Projector::Gemma3 | Projector::Idefics3 => {
             keys.at_most("vision.patch_size", patch, MAX_PATCH)?;
             keys.at_most(MERGE, merge, MAX_MERGE)?;
         }
@@ -338,11 +387,11 @@ fn sizes(keys: &Keys<'_>, projector: Projector) -> Result<[u32; 3], ModelError> 
             keys.only(MERGE, 2)?;
         }
     }
-    let tile = image_size / patch;
-    if image_size.is_multiple_of(patch * merge) && tile.saturating_mul(tile) <= Encoder::MAX_PATCHES {
+    let (tile, most) = (image_size / patch, projector.max_patches());
+    if image_size.is_multiple_of(patch * merge) && tile.saturating_mul(tile) <= most {
         return Ok([patch, image_size, merge]);
     }
-    let most = format!("a multiple of {} with at most {} patches", patch * merge, Encoder::MAX_PATCHES);
+    let most = format!("a multiple of {} with at most {most} patches", patch * merge);
     Err(keys.bad("vision.image_size", image_size, &most))
 }
 

@@ -9,6 +9,7 @@
 //! Formulas: llama.cpp's `tools/mtmd/clip.cpp` and `models/siglip.cpp`.
 
 mod encoder;
+mod gemma3;
 mod grid;
 mod idefics3;
 mod layer;

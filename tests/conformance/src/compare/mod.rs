@@ -16,7 +16,7 @@ mod exact;
 mod measure;
 mod pair;
 pub mod random;
-mod shapes;
+pub mod shapes;
 mod table;
 #[cfg(test)]
 mod tests;

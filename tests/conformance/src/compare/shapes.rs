@@ -95,7 +95,7 @@ const QWEN2: ModelShape =
     ModelShape { architecture: Architecture::Qwen2, heads: 7, kv_heads: 1, width: 448, ff: 1216, ..LLAMA };
 
 /// Gemma 3's: windows of 24 in two layers of three, heads of 256 on one key head, as in the 270M and the 1B.
-const GEMMA3: ModelShape = ModelShape {
+pub const GEMMA3: ModelShape = ModelShape {
     architecture: Architecture::Gemma3,
     layers: 4,
     interval: 3,

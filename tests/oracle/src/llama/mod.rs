@@ -379,8 +379,11 @@ impl<'m> Context<'m> {
     }
 
     /// Appends rows `{n_embd, n}` in place of tokens.
-    pub fn feed_rows(&mut self, rows: &[f32]) -> Result<()> {
+    pub fn feed_rows(&mut self, rows: &[f32], is_seen_whole: bool) -> Result<()> {
         let n_embd = self.model.n_embd();
+        if is_seen_whole && rows.len() > n_embd * self.options.n_batch as usize {
+            return Err(LlamaError::Input("rows that see each other are more than a batch".to_owned()));
+        }
         if !rows.len().is_multiple_of(n_embd) {
             return Err(LlamaError::Input("rows of another width than the model's".to_owned()));
         }
@@ -390,7 +393,9 @@ impl<'m> Context<'m> {
             if needed > n_ctx {
                 return Err(LlamaError::Full { needed, n_ctx });
             }
+            self.raw.set_causal(!is_seen_whole);
             let code = self.raw.decode(Rows::Embd(chunk, n), self.n_past, Outputs::None);
+            self.raw.set_causal(true);
             if code != 0 {
                 return Err(LlamaError::Decode { code, pos: self.n_past });
             }

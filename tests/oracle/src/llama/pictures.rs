@@ -27,8 +27,13 @@ impl Drop for Pictures<'_> {
 pub enum Chunk {
     /// Tokens.
     Tokens(Vec<i32>),
-    /// Rows of a tile, `{n_embd, n}`.
-    Rows(Vec<f32>),
+    /// Rows of a tile.
+    Rows {
+        /// Their values, `{n_embd, n}`.
+        values: Vec<f32>,
+        /// Whether each of them sees all others.
+        is_seen_whole: bool,
+    },
 }
 
 /// Object that is freed when it goes.
@@ -117,7 +122,9 @@ impl<'m> Pictures<'m> {
                 return None;
             }
             let rows = NonNull::new(sys::mtmd_get_output_embd(self.raw.as_ptr()))?;
-            Some(Chunk::Rows(std::slice::from_raw_parts(rows.as_ptr(), n * self.model.n_embd()).to_vec()))
+            let values = std::slice::from_raw_parts(rows.as_ptr(), n * self.model.n_embd()).to_vec();
+            let is_seen_whole = sys::mtmd_decode_use_non_causal(self.raw.as_ptr(), chunk);
+            Some(Chunk::Rows { values, is_seen_whole })
         }
     }
 }
