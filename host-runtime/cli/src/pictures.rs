@@ -19,8 +19,8 @@ const MAX_BYTES: usize = 256 << 20;
 /// The encoder beside a model.
 #[derive(Debug, Clone, Args)]
 pub(super) struct EncoderArgs {
-    /// Encoder of pictures for the model (GGUF), as SmolVLM and LFM2-VL have one; without drafts of a draft
-    /// model
+    /// Encoder of pictures for the model (GGUF), as SmolVLM, LFM2-VL, Gemma 3 and Gemma 4 have one; without
+    /// drafts of a draft model
     #[arg(long, alias = "mm", value_name = "FILE")]
     mmproj: Option<PathBuf>,
 }

@@ -117,8 +117,8 @@ impl Common {
 pub(super) enum Input {
     /// Tokens{t}.
     Tokens(Tensor),
-    /// Rows{n_embd,t} in place of their embeddings.
-    Rows(Tensor),
+    /// Rows{n_embd,t} in place of their embeddings, and tokens{t} for what layers read of a token besides.
+    Rows { rows: Tensor, tokens: Tensor },
 }
 
 /// Who reads the residual stream that enters a layer; layer n of n means the stream that leaves the last one.
@@ -333,8 +333,11 @@ impl Decoder {
                 let inputs = self.per_layer.map(|per_layer| per_layer.inputs(g, Scope::TARGET, [tokens, x]));
                 (x, inputs)
             }
-            // They have the scale of embeddings, and no encoder is for a model with inputs of each layer.
-            Input::Rows(rows) => (self.enter(g, 0, Op::Cpy, &[rows], stream, taps), None),
+            // They have the scale of embeddings.
+            Input::Rows { rows, tokens } => {
+                let x = self.enter(g, 0, Op::Cpy, &[rows], stream, taps);
+                (x, self.per_layer.map(|per_layer| per_layer.inputs(g, Scope::TARGET, [tokens, x])))
+            }
         };
         for (i, layer) in self.layers.iter().enumerate() {
             let scope = Scope::TARGET.layer(i);

@@ -29,6 +29,8 @@ pub struct IoLayout {
     pub patches: u64,
     /// Sums that are added to the rows of patches, F32 `{width of the encoder, patches}`.
     pub positions: u64,
+    /// Columns of patches, and their lines, I32 `{patches}` each, where the encoder reads them.
+    pub places: [u64; 2],
     /// Rows of a picture, F32 `{n_embd, rows}`: those that the encoder gives, and those that a step takes in
     /// place of tokens.
     pub picture: u64,
@@ -102,6 +104,7 @@ impl IoLayout {
             rounds,
             patches: at,
             positions: at,
+            places: [at; 2],
             picture: at,
             bytes: at,
         }
@@ -117,8 +120,9 @@ impl IoLayout {
             start
         };
         let TileWidths { patch_values, n_embd, patches, n_out, rows } = widths;
+        let places = [(); 2].map(|()| place([1, patches]));
         let [patches, positions] = [patch_values, n_embd].map(|width| place([width, patches]));
         let picture = place([n_out, rows]);
-        Self { patches, positions, picture, bytes: at, ..self }
+        Self { patches, positions, places, picture, bytes: at, ..self }
     }
 }

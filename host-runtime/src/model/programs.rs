@@ -109,7 +109,7 @@ impl<'a> Recipes<'a> {
             StepInput::Picture => {
                 let rows = [target.n_embd, t, 1, 1];
                 let rows = g.io("picture", io.picture, DType::F32, rows, TensorFlags::HOST_WRITES);
-                Input::Rows(g.rec.tokens_on(rows, 1))
+                Input::Rows { rows: g.rec.tokens_on(rows, 1), tokens }
             }
         };
         let listed = if shape.rows == Rows::Listed { t } else { 1 };
@@ -196,7 +196,13 @@ impl<'a> Recipes<'a> {
         };
         let patches = rows("patches", io.patches, encoder.patch_values());
         let positions = rows("positions", io.positions, encoder.n_embd());
-        encoder.encode(&mut g, patches, positions);
+        let places = encoder.has_places().then(|| {
+            io.places.map(|at| {
+                let places = g.io("places", at, DType::I32, [n, 1, 1, 1], TensorFlags::HOST_WRITES);
+                g.rec.tokens_on(places, 0)
+            })
+        });
+        encoder.encode(&mut g, [patches, positions], places);
         g.finish()
     }
 

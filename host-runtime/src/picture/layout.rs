@@ -4,7 +4,7 @@ use super::decode::Picture;
 use super::error::PictureError;
 use super::size::Size;
 use super::tile::{Part, Tile};
-use super::{gemma3, idefics3, lfm2};
+use super::{gemma3, gemma4, idefics3, lfm2};
 use crate::model::{Encoder, Projector};
 
 /// Most tiles of a picture: each takes as long as a prompt. Published models make no more than 17 of one.
@@ -25,6 +25,7 @@ impl Layout {
     pub fn new(picture: &Picture, encoder: &Encoder) -> Result<Self, PictureError> {
         let parts = match encoder.projector {
             Projector::Gemma3 => gemma3::parts(picture, encoder),
+            Projector::Gemma4 => gemma4::parts(picture, encoder),
             Projector::Idefics3 => idefics3::parts(picture, encoder),
             Projector::Lfm2 { .. } => lfm2::parts(picture, encoder),
         };
@@ -34,7 +35,12 @@ impl Layout {
             return Err(PictureError::TooManyTiles { tiles, most: MAX_TILES });
         }
         let most = u64::from(encoder.max_patches()) * u64::from(encoder.patch) * u64::from(encoder.patch);
-        if layout.tiles().any(|tile| tile.picture().size().pixels() > most) {
+        let side = u64::from(encoder.max_side()) * u64::from(encoder.patch);
+        let fits = |tile: &Tile| {
+            let size = tile.picture().size();
+            size.pixels() <= most && u64::from(size.width.max(size.height)) <= side
+        };
+        if !layout.tiles().all(fits) {
             let Size { width, height } = picture.size();
             return Err(PictureError::TooNarrow { width, height });
         }

@@ -47,7 +47,7 @@ pub(super) fn parts(picture: &Picture, encoder: &Encoder) -> Vec<Part> {
 
 /// The size of whole rows that is nearest to a picture's, with a number of pixels between the `limits` where
 /// that can be.
-fn fitting(size: Size, align: u32, limits: [u32; 2]) -> Size {
+pub(super) fn fitting(size: Size, align: u32, limits: [u32; 2]) -> Size {
     let unit = align as f32;
     let nearest = |n: u32| ((n as f32 / unit).round() as u32 * align).max(align);
     let near = Size { width: nearest(size.width), height: nearest(size.height) };

@@ -19,6 +19,7 @@
 mod decode;
 mod error;
 mod gemma3;
+mod gemma4;
 mod idefics3;
 mod layout;
 mod lfm2;

@@ -502,6 +502,14 @@ impl Runtime {
             io.memory.write(at as usize, values.as_bytes());
             stats.host_bytes += size_of_val(values) as u64;
         }
+        if encoder.model().has_places() {
+            let all = || grid.patches(encoder.model().merge);
+            let places: [Vec<u32>; 2] = [all().map(|(x, _)| x).collect(), all().map(|(_, y)| y).collect()];
+            for (at, values) in layout.places.into_iter().zip(&places) {
+                io.memory.write(at as usize, values.as_bytes());
+                stats.host_bytes += size_of_val(&values[..]) as u64;
+            }
+        }
         self.run(ProgramKind::Encode, &[StepRegisters::step(0, n)])?;
         self.run(ProgramKind::Project, &[StepRegisters::step(0, rows)])?;
         self.io.memory.read(self.layout.picture as usize, values.as_mut_bytes());

@@ -182,7 +182,7 @@ impl Engine {
         let n = u64::from(grid.width) * u64::from(grid.height);
         let whole = grid.width.is_multiple_of(merge) && grid.height.is_multiple_of(merge);
         let most = encoder.max_patches();
-        let fits = (1..=u64::from(most)).contains(&n);
+        let fits = (1..=u64::from(most)).contains(&n) && grid.width.max(grid.height) <= encoder.max_side();
         if !whole || !fits || patches.len() as u64 != n * values as u64 {
             let allowed = format!("at most {most}, {merge} by {merge} of them a row");
             return Err(EngineError::Setting { setting: Setting::Patches, allowed, found: n });

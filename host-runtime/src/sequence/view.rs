@@ -269,6 +269,9 @@ impl Sequence<'_> {
         let (engine, slot) = (&mut *self.engine, self.slot);
         if program != ProgramKind::Picture {
             engine.runtime.write_tokens(tokens);
+        } else if engine.runtime.target().per_layer.is_some() {
+            // What layers read of a token besides is that of token 0, a padding.
+            engine.runtime.write_tokens(&vec![0; tokens.len()]);
         }
         if let Some(row) = row {
             engine.runtime.write_rows(&[row]);

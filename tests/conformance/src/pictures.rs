@@ -10,18 +10,22 @@ use std::process::ExitCode;
 use hexflash::engine::{Engine, EngineOptions, ModelFiles};
 use hexflash::gguf::Gguf;
 use hexflash::gguf::writer::GgufWriter;
+use hexflash::model::{Encoder, Projector};
 use hexflash::picture::{EncodedPicture, Layout, Picture, Size, placed, text};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::encoder::{self, LFM2, NORMED_LFM2, OLD_SMOLVLM, SMOLVLM, Shape};
-use hexflash_e2e::encoder::GEMMA3 as GEMMA3_ENCODER;
+use hexflash_e2e::encoder::{BOUNDED_GEMMA4, GEMMA3 as GEMMA3_ENCODER, GEMMA4 as GEMMA4_ENCODER};
 use hexflash_e2e::{inproc, repo_file, settings};
 use hexflash_oracle::llama::{Chunk, Context, ContextOptions, Model, Pictures};
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
+use tempfile::TempDir;
+
 use crate::compare::random;
-use crate::compare::shapes::GEMMA3;
+use crate::compare::random::ModelShape;
+use crate::compare::shapes::{GEMMA3, GEMMA4};
 
 /// Options of the comparison.
 #[derive(clap::Args, Debug)]
@@ -56,18 +60,26 @@ enum Target {
     File(&'static str),
     /// Random weights in the shape of a Gemma 3, whose windows are shorter than a picture.
     Gemma3,
+    /// Random weights in the shape of a Gemma 4, whose layers read something of each token besides the
+    /// stream.
+    Gemma4,
+    /// Random weights of a Gemma 4 in the width of an E2B, which goes from row to row.
+    Gemma4E2b,
 }
 
 const DENSE: Target = Target::File("tiny-dense-f16");
 const HYBRID: Target = Target::File("tiny-hybrid-f16");
 
-const NARROW: [(&str, Shape, Target); 6] = [
+const NARROW: [(&str, Shape, Target); 9] = [
     ("smolvlm", SMOLVLM, DENSE),
     ("smolvlm, old file", OLD_SMOLVLM, HYBRID),
     ("lfm2", LFM2, DENSE),
     ("lfm2, normed", NORMED_LFM2, HYBRID),
     ("gemma3", GEMMA3_ENCODER, DENSE),
     ("gemma3, windows", GEMMA3_ENCODER, Target::Gemma3),
+    ("gemma4", GEMMA4_ENCODER, Target::Gemma4),
+    ("gemma4, bounded", BOUNDED_GEMMA4, DENSE),
+    ("gemma4, e2b", GEMMA4_ENCODER, Target::Gemma4E2b),
 ];
 const WIDE: [(&str, Shape, Target); 3] = [
     ("smolvlm, wide", SMOLVLM_WIDE, DENSE),
@@ -114,11 +126,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     for &(name, shape, target) in shapes {
         let target = match target {
             Target::File(stem) => repo_file(&format!("models/{stem}.gguf")),
-            Target::Gemma3 => {
-                let path = dir.path().join("gemma3.gguf");
-                random::write(&GEMMA3, &path)?;
-                path
-            }
+            Target::Gemma3 => written(&dir, &GEMMA3)?,
+            Target::Gemma4 => written(&dir, &GEMMA4)?,
+            Target::Gemma4E2b => written(&dir, &ModelShape { width: 1536, layers: 3, shared: 0, ..GEMMA4 })?,
         };
         let Figures { tiles, rows, logits } = compare(
             &target,
@@ -138,6 +148,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
          logits {LOGITS:.0e} allowed"
     );
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A model with random weights, and with room in its vocabulary for the texts around tiles.
+fn written(dir: &TempDir, shape: &ModelShape) -> Result<PathBuf, String> {
+    let path = dir.path().join("random.gguf");
+    random::write(&ModelShape { vocab: 1024, context: 1024, ..*shape }, &path)?;
+    Ok(path)
 }
 
 /// The worst of a shape.
@@ -161,7 +178,9 @@ fn compare(target: &Path, shape: Shape, path: &Path, sizes: &[[u32; 2]]) -> Resu
         Engine::load_files(files, Box::new(inproc(settings())), &options, &image).map_err(|e| words(&e))?;
     let text_model = TextModel::read(&gguf).map_err(|e| words(&e))?;
     let model = Model::load(target).map_err(|e| words(&e))?;
-    let theirs = Pictures::load(path, &model, 2).map_err(|e| words(&e))?;
+    let limited = |encoder: &&Encoder| encoder.projector == Projector::Gemma4;
+    let most = engine.encoder().filter(limited).map(Encoder::max_rows);
+    let theirs = Pictures::load(path, &model, most, 2).map_err(|e| words(&e))?;
     let options =
         ContextOptions { n_ctx: engine.n_ctx(), n_batch: 256, threads: 2, ..ContextOptions::default() };
     let mut context = Context::new(&model, options).map_err(|e| words(&e))?;
@@ -236,7 +255,7 @@ fn with_markers(model: &Path, path: &Path) -> Result<PathBuf, String> {
     let mut names: Vec<String> =
         ["<fake_token_around_image>", "<global-img>", "<|image_start|>", "<|image_end|>"]
             .into_iter()
-            .chain(["<|img_thumbnail|>", "<start_of_image>", "<end_of_image>"])
+            .chain(["<|img_thumbnail|>", "<start_of_image>", "<end_of_image>", "<|image>", "<image|>"])
             .map(str::to_owned)
             .collect();
     for (line, column) in (1..=16).flat_map(|line| (1..=16).map(move |column| (line, column))) {

@@ -13,6 +13,9 @@ use crate::random::{numbers, written};
 pub enum Projector {
     /// The mean of squares of rows and a matrix, as Gemma 3 has them.
     Gemma3,
+    /// The mean of squares of rows, a norm and a matrix, as Gemma 4 has them. `true` with bounds of products
+    /// and a standardization.
+    Gemma4(bool),
     /// A matrix, as SmolVLM has it. `true` if the MLPs' matrices have each other's names, as in old files.
     Idefics3(bool),
     /// An MLP, as LFM2-VL has it. `true` if there is a norm before it.
@@ -80,6 +83,22 @@ pub const GEMMA3: Shape = Shape {
     merge: 2,
     longest: 0,
 };
+
+/// Shape of Gemma 4 E2B and E4B, with fewer and narrower layers.
+pub const GEMMA4: Shape = Shape {
+    projector: Projector::Gemma4(false),
+    width: 128,
+    heads: 2,
+    inside: 192,
+    layers: 2,
+    patch: 16,
+    tile: 224,
+    merge: 3,
+    longest: 0,
+};
+
+/// Shape of Gemma 4 with bounds of products.
+pub const BOUNDED_GEMMA4: Shape = Shape { projector: Projector::Gemma4(true), ..GEMMA4 };
 
 /// Shape of LFM2-VL, with fewer and narrower layers.
 pub const LFM2: Shape = Shape {
@@ -152,6 +171,58 @@ impl Weights<'_> {
         }
     }
 
+    /// A matrix {k,n} without a bias, and bounds that some values lie beyond, if it has some.
+    fn bounded(&mut self, name: &str, ne: &[usize], bounded: bool) {
+        let (n, k) = (ne[ne.len() - 1], ne[..ne.len() - 1].iter().product::<usize>());
+        let values = numbers(name, k * n, 0.0, 1.0 / (k as f32).sqrt());
+        let bytes = values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect();
+        self.put(&format!("{name}.weight"), GgmlType::F16, ne, bytes);
+        for (end, value) in
+            [("input_min", -1.5f32), ("input_max", 1.75), ("output_min", -1.25), ("output_max", 1.5)]
+        {
+            if bounded {
+                self.put(&format!("{name}.{end}"), GgmlType::F32, &[1], value.to_le_bytes().to_vec());
+            }
+        }
+    }
+
+    /// The tensors of a Gemma 4.
+    fn gemma4(&mut self, shape: Shape, n_out: usize, bounded: bool) {
+        let Shape { width, heads, inside, layers, patch, .. } = shape;
+        self.bounded("v.patch_embd", &[patch, patch, 3, width], false);
+        self.vector("v.position_embd.weight", &[width, 600, 2], 0.0, 0.3);
+        for i in 0..layers {
+            let of = |name: &str| format!("v.blk.{i}.{name}");
+            for name in ["ln1", "ln2", "attn_post_norm", "ffn_post_norm"] {
+                self.vector(&of(&format!("{name}.weight")), &[width], 1.0, 0.1);
+            }
+            for name in ["attn_q_norm", "attn_k_norm"] {
+                self.vector(&of(&format!("{name}.weight")), &[width / heads], 0.5, 0.1);
+            }
+            for name in ["attn_q", "attn_k", "attn_v", "attn_out"] {
+                self.bounded(&of(name), &[width, width], bounded);
+            }
+            self.bounded(&of("ffn_gate"), &[width, inside], bounded);
+            self.bounded(&of("ffn_up"), &[width, inside], bounded);
+            self.bounded(&of("ffn_down"), &[inside, width], bounded);
+        }
+        if bounded {
+            self.vector("v.std_bias", &[width], 0.0, 0.3);
+            self.vector("v.std_scale", &[width], 1.0, 0.2);
+        }
+        self.bounded("mm.input_projection", &[width, n_out], bounded);
+    }
+
+    /// Writes the file, with the tensors that were added on purpose.
+    fn written(mut self, width: usize, path: &Path) -> Gguf {
+        for change in self.changes {
+            if let Change::More(name) = change {
+                self.vector(name, &[width], 1.0, 0.1);
+            }
+        }
+        written(&self.file, path)
+    }
+
     /// A matrix without a bias that files have the other way round, `{n,k}`.
     fn turned(&mut self, name: &str, [n, k]: [usize; 2]) {
         let values = numbers(name, k * n, 0.0, 1.0 / (k as f32).sqrt());
@@ -179,6 +250,7 @@ pub fn write(n_embd: usize, shape: Shape, changes: &[Change<'_>], path: &Path) -
     let mut w = Weights { file: GgufWriter::new(), changes };
     let name = match projector {
         Projector::Gemma3 => "gemma3",
+        Projector::Gemma4(_) => "gemma4v",
         Projector::Idefics3(_) => "idefics3",
         Projector::Lfm2(_) => "lfm2",
     };
@@ -207,11 +279,15 @@ pub fn write(n_embd: usize, shape: Shape, changes: &[Change<'_>], path: &Path) -
     for name in ["image_mean", "image_std"] {
         w.file.kv(&format!("clip.vision.{name}"), vec![0.5f32, 0.4, 0.6]);
     }
+    if let Projector::Gemma4(bounded) = projector {
+        w.gemma4(shape, n_out, bounded);
+        return w.written(width, path);
+    }
     w.matrix("v.patch_embd.weight", &[patch, patch, 3, width]);
     w.vector("v.position_embd.weight", &[width, (tile / patch) * (tile / patch)], 0.0, 0.5);
     let [up, down] = match projector {
         Projector::Idefics3(true) => ["ffn_down", "ffn_up"],
-        Projector::Gemma3 | Projector::Idefics3(false) | Projector::Lfm2(_) => ["ffn_up", "ffn_down"],
+        _ => ["ffn_up", "ffn_down"],
     };
     for i in 0..layers {
         let of = |name: &str| format!("v.blk.{i}.{name}");
@@ -230,6 +306,7 @@ pub fn write(n_embd: usize, shape: Shape, changes: &[Change<'_>], path: &Path) -
             w.vector("mm.soft_emb_norm.weight", &[width], 1.0, 0.1);
             w.turned("mm.input_projection.weight", [n_out, width]);
         }
+        Projector::Gemma4(_) => {}
         Projector::Idefics3(_) => w.matrix("mm.model.fc.weight", &[merged, n_out]),
         Projector::Lfm2(normed) => {
             if normed {
@@ -239,10 +316,5 @@ pub fn write(n_embd: usize, shape: Shape, changes: &[Change<'_>], path: &Path) -
             w.matrix("mm.2", &[inside, n_out]);
         }
     }
-    for change in changes {
-        if let Change::More(name) = change {
-            w.vector(name, &[width], 1.0, 0.1);
-        }
-    }
-    written(&w.file, path)
+    w.written(width, path)
 }

@@ -15,6 +15,7 @@ use hexflash::device::qemu::{Qemu, Settings};
 use hexflash::device::{Arch, Device, DeviceOptions};
 use hexflash::engine::{Engine, EngineOptions, ModelFiles, Numerics};
 use hexflash::generate::{Generated, Limits};
+use hexflash::gguf::Gguf;
 use hexflash::model::PatchGrid;
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, DraftSource, Speculation};
@@ -23,7 +24,7 @@ use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::near_tie::Walk;
 use hexflash_e2e::reference;
 use hexflash_e2e::state::Snapshot;
-use hexflash_e2e::{Draft, Model, assistant, eagle3, encoder, generate, inproc, report, settings};
+use hexflash_e2e::{Draft, Model, assistant, eagle3, encoder, generate, inproc, repo_file, report, settings};
 
 /// Tokens of a text.
 const TOKENS: usize = 64;
@@ -107,17 +108,23 @@ fn chains_change_nothing(arch: Arch) {
 /// A tile of a picture, and the text after it: rows and logits are those of `inproc` but for the last bits of
 /// float sums, and with the matrix unit but for halves.
 fn pictures_are_those_of_inproc(arch: Arch) {
-    let dir = tempfile::tempdir().unwrap();
     // Activations of other types are rounded to whole numbers, so that a last bit may become a step.
-    let target = Model::F16.gguf();
-    let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
-    let encoder = encoder::write(n_embd, encoder::NORMED_LFM2, &[], &dir.path().join("mmproj.gguf"));
-    let files = ModelFiles::of(&target).with_encoder(Some(&encoder));
+    let dense = Gguf::open(&repo_file("models/tiny-dense-f16.gguf")).unwrap();
+    let grid = |width, height| PatchGrid { width, height };
+    a_tile_is_that_of_inproc(arch, &Model::F16.gguf(), encoder::NORMED_LFM2, grid(8, 6));
+    a_tile_is_that_of_inproc(arch, &dense, encoder::BOUNDED_GEMMA4, grid(6, 6));
+}
+
+fn a_tile_is_that_of_inproc(arch: Arch, target: &Gguf, shape: encoder::Shape, grid: PatchGrid) {
+    let dir = tempfile::tempdir().unwrap();
+    let n_embd = hexflash::model::read(target).unwrap().n_embd as usize;
+    let encoder = encoder::write(n_embd, shape, &[], &dir.path().join("mmproj.gguf"));
+    let files = ModelFiles::of(target).with_encoder(Some(&encoder));
     let shown = |device: Box<dyn Device>, numerics| {
         let options = EngineOptions { n_ctx: Some(64), numerics, ..EngineOptions::default() };
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
         let mut engine = Engine::load_files(files, device, &options, &image).unwrap();
-        let (grid, n) = (PatchGrid { width: 8, height: 6 }, engine.encoder().unwrap().patch_values());
+        let n = engine.encoder().unwrap().patch_values();
         let patches: Vec<f32> = (0..grid.len() * n).map(|i| (i as f32 * 0.37).sin()).collect();
         let tile = engine.encode(grid, &patches).unwrap();
         let prompt: Vec<u32> = [5, 9].into_iter().chain(tile.ids()).chain([7, 300]).collect();
@@ -133,7 +140,10 @@ fn pictures_are_those_of_inproc(arch: Arch) {
             let [differences, all] = pairs.fold([0.0; 2], |sum, [a, b]| [sum[0] + a * a, sum[1] + b * b]);
             differences / all
         });
-        report(format!("{arch}, {numerics:?}: rows {of_rows:.1e}, logits {of_logits:.1e}"));
+        report(format!(
+            "{arch}, {:?}, {numerics:?}: rows {of_rows:.1e}, logits {of_logits:.1e}",
+            shape.projector
+        ));
         assert!(of_rows < most && of_logits < most, "{arch}, {numerics:?}: {of_rows:e}, {of_logits:e}");
     }
 }

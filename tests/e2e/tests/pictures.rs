@@ -8,7 +8,9 @@ use hexflash::model::{Encoder, PatchGrid};
 use hexflash::picture::{EncodedPicture, Layout, Picture, Size};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_e2e::encoder::{self, Change, GEMMA3, LFM2, NORMED_LFM2, OLD_SMOLVLM, SMOLVLM, Shape};
+use hexflash_e2e::encoder::{
+    self, BOUNDED_GEMMA4, Change, GEMMA3, GEMMA4, LFM2, NORMED_LFM2, OLD_SMOLVLM, SMOLVLM, Shape,
+};
 use hexflash_e2e::{Model, inproc, repo_file, settings};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
@@ -24,7 +26,7 @@ fn load(target: &Gguf, encoder: &Gguf, options: &EngineOptions) -> Engine {
 fn pair(dir: &Path, shape: Shape) -> [Gguf; 2] {
     let target = match shape {
         // Its rows see each other, which layers that go from token to token cannot do.
-        GEMMA3 => Gguf::open(&repo_file("models/tiny-dense-f16.gguf")).unwrap(),
+        GEMMA3 | GEMMA4 | BOUNDED_GEMMA4 => Gguf::open(&repo_file("models/tiny-dense-f16.gguf")).unwrap(),
         _ => Model::Q8_0.gguf(),
     };
     let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
@@ -52,7 +54,7 @@ fn encode(engine: &mut Engine, text: &TextModel, picture: &Picture) -> EncodedPi
 #[test]
 fn every_kind_of_encoder_gives_rows_that_depend_on_the_picture() {
     let dir = tempfile::tempdir().unwrap();
-    for shape in [SMOLVLM, OLD_SMOLVLM, GEMMA3, LFM2, NORMED_LFM2] {
+    for shape in [SMOLVLM, OLD_SMOLVLM, GEMMA3, GEMMA4, BOUNDED_GEMMA4, LFM2, NORMED_LFM2] {
         let [target, encoder] = pair(dir.path(), shape);
         let text = TextModel::read(&target).unwrap();
         let mut engine = load(&target, &encoder, &EngineOptions::default());
@@ -102,7 +104,7 @@ fn logits(engine: &mut Engine, prompt: &[u32]) -> Vec<u32> {
 #[test]
 fn the_text_after_a_picture_does_not_depend_on_the_steps_that_read_it() {
     let dir = tempfile::tempdir().unwrap();
-    for shape in [SMOLVLM, GEMMA3] {
+    for shape in [SMOLVLM, GEMMA3, BOUNDED_GEMMA4] {
         let [target, encoder] = pair(dir.path(), shape);
         let text = TextModel::read(&target).unwrap();
         let prompt = |engine: &mut Engine| {
@@ -152,9 +154,9 @@ fn rows_that_see_each_other_are_read_together() {
 #[test]
 fn encoders_that_do_not_fit_are_refused_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
-    let target = Model::Q8_0.gguf();
-    let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
     let refused = |shape, change: Change<'_>| {
+        let [target, _] = pair(dir.path(), shape);
+        let n_embd = hexflash::model::read(&target).unwrap().n_embd as usize;
         let encoder = encoder::write(n_embd, shape, &[change], &dir.path().join("mmproj.gguf"));
         let files = ModelFiles::of(&target).with_encoder(Some(&encoder));
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
@@ -166,7 +168,7 @@ fn encoders_that_do_not_fit_are_refused_in_a_line() {
     };
     for (change, expected) in [
         (Change::Projector("qwen3vl_merger"), "projector \"qwen3vl_merger\" is not supported"),
-        (Change::Rows(n_embd + 32), "was made for another model"),
+        (Change::Rows(1024 + 32), "was made for another model"),
         (Change::Without("v.blk.1.ln2.weight"), "v.blk.1.ln2.weight"),
         (Change::Without("v.position_embd.weight"), "v.position_embd.weight"),
         (Change::More("v.blk.0.attn_sinks"), "v.blk.0.attn_sinks"),
@@ -178,9 +180,23 @@ fn encoders_that_do_not_fit_are_refused_in_a_line() {
         let line = refused(SMOLVLM, change);
         assert!(line.contains(expected), "{change:?}: {line}");
     }
+    for (change, expected) in [
+        (Change::Without("v.blk.1.ffn_gate.weight"), "v.blk.1.ffn_gate.weight"),
+        (Change::Without("v.blk.0.attn_q_norm.weight"), "v.blk.0.attn_q_norm.weight"),
+        // A bound is one number.
+        (Change::More("v.blk.0.attn_q.input_min"), "v.blk.0.attn_q.input_min"),
+        // Half of a head is turned by columns, and half by lines.
+        (Change::Key("attention.head_count", 64), "head_count is 64"),
+        (Change::Key("projector.scale_factor", 9), "scale_factor is 9"),
+    ] {
+        let line = refused(GEMMA4, change);
+        assert!(line.contains(expected), "{change:?}: {line}");
+    }
+    let line = refused(GEMMA3, Change::Without("mm.soft_emb_norm.weight"));
+    assert!(line.contains("mm.soft_emb_norm.weight"), "{line}");
     // A text model is no encoder, and an encoder no model.
     let path = repo_file("models/tiny-dense-f16.gguf");
     let text = Gguf::open(&path).unwrap();
-    let error = Encoder::read(&text, &hexflash::model::read(&target).unwrap()).unwrap_err();
+    let error = Encoder::read(&text, &hexflash::model::read(&text).unwrap()).unwrap_err();
     assert!(error.to_string().contains("no encoder of pictures"), "{error}");
 }

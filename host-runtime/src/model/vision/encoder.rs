@@ -5,10 +5,11 @@ use std::ops::Range;
 use hexflash_abi::program::TensorFlags;
 use hexflash_abi::{DType, Op};
 
+use super::clamps::Clamps;
 use super::layer::VitLayer;
-use super::norm::{norm, plan_norm};
-use super::positions::{BIAS, Positions, TABLE};
-use super::{gemma3, idefics3, lfm2};
+use super::norm::{norm_of, plan_norm};
+use super::positions::{BIAS, Positions, TABLE, TableKind};
+use super::{gemma3, gemma4, idefics3, lfm2};
 use crate::gguf::Gguf;
 use crate::model::decoder::Decoder;
 use crate::model::error::ModelError;
@@ -44,6 +45,8 @@ const CHANNELS: u32 = 3;
 pub enum Projector {
     /// Gemma 3: the mean of squares of rows, and a matrix.
     Gemma3,
+    /// Gemma 4 E2B and E4B: the mean of squares of rows, and a matrix.
+    Gemma4,
     /// Idefics 3 and SmolVLM: a matrix.
     Idefics3,
     /// LFM2-VL: an MLP, whose inner width this is.
@@ -55,13 +58,14 @@ pub enum Projector {
 
 impl Projector {
     /// Their names in files.
-    const NAMES: [&'static str; 3] = ["gemma3", "idefics3", "lfm2"];
+    const NAMES: [&'static str; 4] = ["gemma3", "gemma4v", "idefics3", "lfm2"];
 
     /// Reads which one it is.
     fn read(gguf: &Gguf, keys: &Keys<'_>) -> Result<Self, ModelError> {
         let own = keys.meta().str_opt(&keys.key("vision.projector_type"))?;
         match own.map_or_else(|| keys.meta().require_str(&keys.key("projector_type")), Ok)? {
             "gemma3" => Ok(Self::Gemma3),
+            "gemma4v" => Ok(Self::Gemma4),
             "idefics3" => Ok(Self::Idefics3),
             "lfm2" => Ok(Self::Lfm2 { inside: rows_of(gguf, "mm.1.weight")? }),
             other => {
@@ -76,8 +80,9 @@ impl Projector {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gemma3 => Self::NAMES[0],
-            Self::Idefics3 => Self::NAMES[1],
-            Self::Lfm2 { .. } => Self::NAMES[2],
+            Self::Gemma4 => Self::NAMES[1],
+            Self::Idefics3 => Self::NAMES[2],
+            Self::Lfm2 { .. } => Self::NAMES[3],
         }
     }
 
@@ -85,6 +90,7 @@ impl Projector {
     fn n_out(self, gguf: &Gguf) -> Result<u32, ModelError> {
         match self {
             Self::Gemma3 => side_of(gguf, gemma3::MATRIX, 0),
+            Self::Gemma4 => rows_of(gguf, gemma4::LAST),
             Self::Idefics3 => rows_of(gguf, "mm.model.fc.weight"),
             Self::Lfm2 { .. } => rows_of(gguf, "mm.2.weight"),
         }
@@ -95,6 +101,8 @@ impl Projector {
         match self {
             // The square of all its models: 896 pixels, 14 to a patch.
             Self::Gemma3 => 4096,
+            // 280 rows of 3 x 3 patches. llama.cpp makes up to 1,120, which takes four times the memory.
+            Self::Gemma4 => 2520,
             // Models have no larger tiles but for pictures that are thirty times as wide as they are high.
             Self::Idefics3 | Self::Lfm2 { .. } => 1024,
         }
@@ -105,9 +113,15 @@ impl Projector {
         matches!(self, Self::Gemma3 | Self::Idefics3)
     }
 
-    /// Whether each row of a tile sees all of the tile in the text model, those behind it, too.
-    const fn is_seen_whole(self) -> bool {
-        matches!(self, Self::Gemma3)
+    /// Whether each row of a tile sees all of the tile in the text model, those behind it, too, where rows
+    /// have so many values.
+    const fn is_seen_whole(self, n_out: u32) -> bool {
+        match self {
+            Self::Gemma3 => true,
+            // E2B and E4B go from row to row, as llama.cpp has it.
+            Self::Gemma4 => !matches!(n_out, 1536 | 2560),
+            Self::Idefics3 | Self::Lfm2 { .. } => false,
+        }
     }
 }
 
@@ -134,6 +148,7 @@ pub struct Encoder {
     positions: u32,
     layer: VitLayer,
     n_layer: u32,
+    clamps: Clamps,
 }
 
 impl Encoder {
@@ -154,11 +169,13 @@ impl Encoder {
         keys.at_most("vision.block_count", n_layer, MAX_BLOCKS)?;
         let longest_edge = keys.meta().u32_or(&keys.key("vision.preproc_image_size"), 0)?;
         keys.at_most("vision.preproc_image_size", longest_edge, LONGEST_EDGE)?;
-        let layer = VitLayer::read(&keys)?;
-        // Of tiles that are all alike, or of any square.
+        let gemma4 = projector == Projector::Gemma4;
+        let layer = VitLayer::read(&keys, gemma4)?;
+        let clamps = if gemma4 { Clamps::read(gguf)? } else { Clamps::default() };
+        // Of tiles that are all alike, or of any square; of Gemma 4 one for columns, and one for lines.
         let (tile, rows) = (image_size / patch, rows_of(gguf, TABLE)?);
-        let positions = rows.isqrt();
-        if positions * positions != rows || (projector.has_one_size() && positions != tile) {
+        let positions = if gemma4 { rows } else { rows.isqrt() };
+        if !gemma4 && positions * positions != rows || (projector.has_one_size() && positions != tile) {
             return Err(ModelError::Shape {
                 path: gguf.path().to_path_buf(),
                 name: TABLE.to_owned(),
@@ -166,18 +183,27 @@ impl Encoder {
                 expected: vec![layer.n_embd.into(), (tile * tile).into()],
             });
         }
+        let [mut mean, mut std] = [colours(&keys, "vision.image_mean")?, colours(&keys, "vision.image_std")?];
+        if gemma4 {
+            // Its graph makes 2 x - 1 of what is left then.
+            for (mean, std) in mean.iter_mut().zip(&mut std) {
+                *std /= 2.0;
+                *mean += *std;
+            }
+        }
         Ok(Self {
             projector,
             patch,
             image_size,
             merge,
             longest_edge,
-            mean: colours(&keys, "vision.image_mean")?,
-            std: colours(&keys, "vision.image_std")?,
+            mean,
+            std,
             n_out: target.n_embd,
             positions,
             layer,
             n_layer,
+            clamps,
         })
     }
 
@@ -207,6 +233,11 @@ impl Encoder {
         if self.projector.has_one_size() { tile * tile } else { self.projector.max_patches() }
     }
 
+    /// Most patches along a side of a tile.
+    pub fn max_side(&self) -> u32 {
+        if self.projector == Projector::Gemma4 { self.positions } else { self.max_patches() }
+    }
+
     /// Most rows of a tile.
     pub fn max_rows(&self) -> u32 {
         self.max_patches() / self.patches_per_row()
@@ -215,7 +246,7 @@ impl Encoder {
     /// Rows of a tile that the text model must take in one step, as each of them sees all of it; 0 where they
     /// are as tokens, which see those before them.
     pub fn rows_at_once(&self) -> u32 {
-        if self.projector.is_seen_whole() { self.max_rows() } else { 0 }
+        if self.projector.is_seen_whole(self.n_out) { self.max_rows() } else { 0 }
     }
 
     /// How large tiles are, for steps of up to `batch` rows.
@@ -243,7 +274,10 @@ impl Encoder {
         let (all, n_embd) = (Scope::ENCODER, self.layer.n_embd);
         plan.add(all, PATCHES, &[self.patch, self.patch, CHANNELS, n_embd], Form::Filters)?;
         // The host adds them up.
-        plan.read_by_host(TABLE, &[n_embd, self.positions * self.positions])?;
+        match self.projector {
+            Projector::Gemma4 => plan.read_by_host(TABLE, &[n_embd, self.positions, 2])?,
+            _ => plan.read_by_host(TABLE, &[n_embd, self.positions * self.positions])?,
+        }
         if plan.has(all, BIAS) {
             plan.read_by_host(BIAS, &[n_embd])?;
         }
@@ -253,11 +287,12 @@ impl Encoder {
             }
         }
         for i in self.layers() {
-            self.layer.weights(&mut plan, all.layer(i))?;
+            self.layer.weights(&mut plan, &self.clamps, all.layer(i))?;
         }
         let shape = [self.merged(), self.n_out];
         match self.projector {
             Projector::Gemma3 => gemma3::weights(&mut plan, [n_embd, self.n_out])?,
+            Projector::Gemma4 => gemma4::weights(&mut plan, &self.clamps, [n_embd, self.n_out])?,
             Projector::Idefics3 => idefics3::weights(&mut plan, shape)?,
             Projector::Lfm2 { inside } => lfm2::weights(&mut plan, shape, inside)?,
         }
@@ -279,7 +314,11 @@ impl Encoder {
     /// # Errors
     /// It is of a type that is no plain number, or has a value that is none.
     pub fn positions(&self, gguf: &Gguf) -> Result<Positions, WeightError> {
-        Positions::read(gguf, [self.layer.n_embd, self.positions], self.merge)
+        let kind = match self.projector {
+            Projector::Gemma4 => TableKind::ColumnsAndLines,
+            _ => TableKind::Square,
+        };
+        Positions::read(gguf, kind, [self.layer.n_embd, self.positions], self.merge)
     }
 
     /// Declares what it keeps on the device while it works on a tile.
@@ -294,24 +333,35 @@ impl Encoder {
     }
 
     /// Records the layers: patches{3 p p, n} and what is [added](super::Positions) to their rows, {n_embd,
-    /// n}, to the stream that is kept. The token axis is that of patches.
-    pub(in crate::model) fn encode(&self, g: &mut Graph<'_>, patches: Tensor, positions: Tensor) {
+    /// n}, to the stream that is kept. The token axis is that of patches. `places` are as
+    /// [`has_places`](Self::has_places) says.
+    pub(in crate::model) fn encode(
+        &self,
+        g: &mut Graph<'_>,
+        [patches, positions]: [Tensor; 2],
+        places: Option<[Tensor; 2]>,
+    ) {
         let (all, eps) = (Scope::ENCODER, self.layer.eps);
         let mut x = g.linear(patches, &all.label(PATCHES));
         g.update(Op::Add, x, positions);
         let has = |g: &Graph<'_>, norm: &str| g.has_weight(&all.label(&format!("{norm}.weight")));
         if has(g, PRE_NORM) {
-            x = norm(g, all, PRE_NORM, x, eps);
+            x = norm_of(g, self.layer.norm(), (all, PRE_NORM), x, eps);
         }
         for i in self.layers() {
-            self.layer.record(g, all.layer(i), x);
+            self.layer.record(g, &self.clamps, all.layer(i), x, places);
         }
         if has(g, POST_NORM) {
-            x = norm(g, all, POST_NORM, x, eps);
+            x = norm_of(g, self.layer.norm(), (all, POST_NORM), x, eps);
         }
         let stream = g.kept(&all.label(STREAM));
         g.rec.tokens_on(stream, 1);
         g.rec.op(Op::Cpy, &[x], stream);
+    }
+
+    /// Whether it reads the columns and lines of patches.
+    pub fn has_places(&self) -> bool {
+        self.layer.gemma4
     }
 
     /// Records the projector: the stream that is kept, to rows{n_out, n}. The token axis is that of rows.
@@ -322,6 +372,10 @@ impl Encoder {
         match self.projector {
             Projector::Gemma3 => {
                 gemma3::record(g, x, rows, [self.n_embd(), self.patches_per_row()], self.layer.eps);
+            }
+            Projector::Gemma4 => {
+                let sizes = [self.n_embd(), self.patches_per_row()];
+                gemma4::record(g, &self.clamps, [x, rows], sizes, self.layer.eps);
             }
             Projector::Idefics3 => idefics3::record(g, x, rows),
             Projector::Lfm2 { .. } => lfm2::record(g, x, rows),
@@ -349,11 +403,11 @@ fn side_of(gguf: &Gguf, name: &str, axis: usize) -> Result<u32, ModelError> {
 /// Refuses a text model that cannot take the rows.
 fn check_target(gguf: &Gguf, projector: Projector, target: &Decoder) -> Result<(), ModelError> {
     let rows = projector.n_out(gguf)?;
-    let wrong = if target.per_layer.is_some() {
+    let wrong = if target.per_layer.is_some() && projector != Projector::Gemma4 {
         "its layers read each token besides the stream".to_owned()
     } else if !target.is_causal() {
         "it writes no text".to_owned()
-    } else if projector.is_seen_whole() && !target.has_attention_alone() {
+    } else if projector.is_seen_whole(rows) && !target.has_attention_alone() {
         "its layers go from token to token, and see no picture as a whole".to_owned()
     } else if rows != target.n_embd {
         format!("its rows have {} values, and those of the encoder {rows}", target.n_embd)
@@ -372,12 +426,12 @@ fn sizes(keys: &Keys<'_>, projector: Projector) -> Result<[u32; 3], ModelError> 
     let (patch, image_size) = (patch?, image_size?);
     let default = match projector {
         Projector::Gemma3 => 4,
-        Projector::Idefics3 => 3,
+        Projector::Gemma4 | Projector::Idefics3 => 3,
         Projector::Lfm2 { .. } => 2,
     };
     let merge = keys.or(MERGE, default)?;
     match projector {
-        Projector::Gemma3 | Projector::Idefics3 => {
+        Projector::Gemma3 | Projector::Gemma4 | Projector::Idefics3 => {
             keys.at_most("vision.patch_size", patch, MAX_PATCH)?;
             keys.at_most(MERGE, merge, MAX_MERGE)?;
         }
@@ -386,6 +440,10 @@ fn sizes(keys: &Keys<'_>, projector: Projector) -> Result<[u32; 3], ModelError> 
             keys.only("vision.patch_size", 16)?;
             keys.only(MERGE, 2)?;
         }
+    }
+    // Tiles of Gemma 4 have the size of the picture; nothing is of this one.
+    if projector == Projector::Gemma4 && patch > 0 && merge > 0 {
+        return Ok([patch, image_size, merge]);
     }
     let (tile, most) = (image_size / patch, projector.max_patches());
     if image_size.is_multiple_of(patch * merge) && tile.saturating_mul(tile) <= most {

@@ -8,8 +8,10 @@
 //!
 //! Formulas: llama.cpp's `tools/mtmd/clip.cpp` and `models/siglip.cpp`.
 
+mod clamps;
 mod encoder;
 mod gemma3;
+mod gemma4;
 mod grid;
 mod idefics3;
 mod layer;

@@ -3,6 +3,8 @@
 use hexflash_abi::Op;
 use hexflash_abi::op::params;
 
+use super::clamps::Clamps;
+
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::scope::Scope;
@@ -49,6 +51,33 @@ pub(super) fn plan_norm(
     plan_bias(plan, scope, name, n)
 }
 
+/// Norm of the layers of an encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NormKind {
+    /// (x - mean(x)) / sqrt(variance(x) + eps) * w + b.
+    Layer,
+    /// x / sqrt(mean(x x) + eps) * w + b.
+    Rms,
+}
+
+/// The norm `name` of this kind of each row of x{n,t}, into a new activation.
+pub(super) fn norm_of(
+    g: &mut Graph<'_>,
+    kind: NormKind,
+    (scope, name): (Scope, &str),
+    x: Tensor,
+    eps: f32,
+) -> Tensor {
+    match kind {
+        NormKind::Layer => norm(g, scope, name, x, eps),
+        NormKind::Rms => {
+            let y = g.rms_norm(x, &scope.label(&weight(name)), eps);
+            add_bias(g, scope, name, y);
+            y
+        }
+    }
+}
+
 /// The layer norm `name` of each row of x{n,t}: (x - mean(x)) / sqrt(variance(x) + eps) * w + b, into a new
 /// activation.
 pub(super) fn norm(g: &mut Graph<'_>, scope: Scope, name: &str, x: Tensor, eps: f32) -> Tensor {
@@ -72,6 +101,19 @@ pub(super) fn plan_linear(
 ) -> Result<(), ModelError> {
     plan.add(scope, &weight(name), &[k, n], Form::Tiled)?;
     plan_bias(plan, scope, name, n)
+}
+
+/// W x + b per row of x{k,t}, within bounds that the encoder may have: a new activation {n,t}.
+pub(super) fn bounded_linear(
+    g: &mut Graph<'_>,
+    clamps: &Clamps,
+    (scope, name): (Scope, &str),
+    x: Tensor,
+) -> Tensor {
+    let x = clamps.input(g, &scope.name(name), x);
+    let y = linear(g, scope, name, x);
+    clamps.output(g, &scope.name(name), y);
+    y
 }
 
 /// W x + b per row of x{k,t}: a new activation {n,t}.

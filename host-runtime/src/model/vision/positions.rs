@@ -10,14 +10,24 @@ pub(super) const TABLE: &str = "v.position_embd.weight";
 /// The bias of the product with the patches.
 pub(super) const BIAS: &str = "v.patch_embd.bias";
 
+/// Kind of a table of positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TableKind {
+    /// A row for each patch of a square.
+    Square,
+    /// A row for each column, and then one for each line: the sum of both is that of a patch.
+    ColumnsAndLines,
+}
+
 /// Learned positions: rows that are added to those of patches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Positions {
     /// Width of a row.
     n_embd: usize,
+    kind: TableKind,
     /// Side of the square that the table is for, in patches.
     side: usize,
-    /// A row for each patch of the square, from left to right and from top to bottom.
+    /// A row for each patch of the square, from left to right and from top to bottom; or as `kind` says.
     table: Vec<f32>,
     bias: Option<Vec<f32>>,
     /// Patches that become one row, along each side.
@@ -30,10 +40,15 @@ impl Positions {
     ///
     /// # Errors
     /// It is of a type that is no plain number, or has a value that is none.
-    pub(super) fn read(gguf: &Gguf, [n_embd, side]: [u32; 2], merge: u32) -> Result<Self, WeightError> {
+    pub(super) fn read(
+        gguf: &Gguf,
+        kind: TableKind,
+        [n_embd, side]: [u32; 2],
+        merge: u32,
+    ) -> Result<Self, WeightError> {
         let table = plain_values(gguf, TABLE)?;
         let bias = gguf.tensor(BIAS).map(|_| plain_values(gguf, BIAS)).transpose()?;
-        Ok(Self { n_embd: n_embd as usize, side: side as usize, table, bias, merge })
+        Ok(Self { n_embd: n_embd as usize, kind, side: side as usize, table, bias, merge })
     }
 
     /// Sums of positions and bias for the patches of a tile, in the [order](PatchGrid::patches) of its
@@ -41,6 +56,10 @@ impl Positions {
     /// resized with a triangle filter, as wide as the distance of two patches of the coarser of both.
     pub fn of(&self, grid: PatchGrid, rows: &mut Vec<f32>) {
         rows.clear();
+        if self.kind == TableKind::ColumnsAndLines {
+            self.sums(grid, rows);
+            return;
+        }
         let [columns, lines] = [grid.width, grid.height].map(|n| weights(self.side, n as usize));
         let zeros = vec![0.0; self.n_embd];
         for (x, y) in grid.patches(self.merge) {
@@ -53,6 +72,19 @@ impl Positions {
                     let source = &self.table[at..at + self.n_embd];
                     row.iter_mut().zip(source).for_each(|(sum, value)| *sum += share * part * value);
                 }
+            }
+        }
+    }
+
+    /// Sums of the rows of columns and lines, and the bias.
+    fn sums(&self, grid: PatchGrid, rows: &mut Vec<f32>) {
+        let row = |i: usize| &self.table[i * self.n_embd..(i + 1) * self.n_embd];
+        for (x, y) in grid.patches(self.merge) {
+            let start = rows.len();
+            rows.extend_from_slice(row(x as usize));
+            let added = [Some(row(self.side + y as usize)), self.bias.as_deref()];
+            for more in added.into_iter().flatten() {
+                rows[start..].iter_mut().zip(more).for_each(|(sum, value)| *sum += value);
             }
         }
     }

@@ -178,7 +178,7 @@ const GPT_OSS: ModelShape = ModelShape {
 
 /// Gemma 4's: windows of 24 in two layers of three, heads of 256 and 128 on one key head, as in the E2B; the
 /// last three layers of six read the caches of the second and the third.
-const GEMMA4: ModelShape =
+pub const GEMMA4: ModelShape =
     ModelShape { architecture: Architecture::Gemma4, layers: 6, shared: 3, ff: 768, ..GEMMA3 };
 
 /// Granite 4's, narrower: four queries to a key, heads of 64, as in the micro.

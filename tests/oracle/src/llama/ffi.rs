@@ -473,8 +473,8 @@ impl<'m> RawContext<'m> {
 
     /// Tokens of the next batches see those before them alone, or all of their batch.
     pub(super) fn set_causal(&mut self, is_causal: bool) {
-        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; the call only sets
-        // a flag for the next graph.
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; the call only
+        // sets a flag for the next graph.
         unsafe { sys::llama_set_causal_attn(self.ctx.as_ptr(), is_causal) }
     }
 

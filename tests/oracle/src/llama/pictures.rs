@@ -47,8 +47,9 @@ impl<T> Drop for Owned<T> {
 }
 
 impl<'m> Pictures<'m> {
-    /// Loads an encoder for a model.
-    pub fn load(path: &Path, model: &'m Model, threads: usize) -> Result<Self> {
+    /// Loads an encoder for a model, which makes at most so many rows of a tile, where the number is not the
+    /// encoder's own.
+    pub fn load(path: &Path, model: &'m Model, most: Option<u32>, threads: usize) -> Result<Self> {
         init();
         let failed = || LlamaError::Load(path.to_owned());
         let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| failed())?;
@@ -58,6 +59,7 @@ impl<'m> Pictures<'m> {
             let mut params = sys::mtmd_context_params_default();
             (params.use_gpu, params.warmup, params.print_timings) = (false, false, false);
             params.n_threads = threads as i32;
+            params.image_max_tokens = most.map_or(-1, |most| most as i32);
             sys::mtmd_init_from_file(name.as_ptr(), model.0.raw(), params)
         };
         NonNull::new(raw).map(|raw| Self { raw, model }).ok_or_else(failed)
