@@ -56,6 +56,9 @@ pub enum CliError {
         /// Why.
         reason: String,
     },
+    /// A picture is shown to a model that was loaded without an encoder.
+    #[error("the model has no encoder of pictures; give one with --mmproj FILE")]
+    NoEncoder,
     /// The prompt is not text.
     #[error(
         "the prompt in {} is not UTF-8 (byte {at}); convert it, or pass token ids with --prompt-ids",
@@ -391,6 +394,7 @@ impl CliError {
             Self::Option { .. }
             | Self::Vectors { .. }
             | Self::Picture { .. }
+            | Self::NoEncoder
             | Self::PromptEncoding { .. }
             | Self::PromptIds { .. }
             | Self::NoPrompt

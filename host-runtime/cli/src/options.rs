@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::cores::Cores;
-use super::hub::HubArgs;
+use super::hub::{EncoderWish, HubArgs};
 use super::interrupt::{self, OWN_PATIENCE, Work};
 use super::output::say;
 use super::progress::Progress;
@@ -48,12 +48,12 @@ impl ModelArgs {
 
     /// The model's path: as given, of the Hub's cache, or the shipped model beside the executable or in the
     /// source tree. `cancel` ends a download.
-    fn path(&self, cancel: &Cancel) -> Result<PathBuf, CliError> {
+    fn path(&self, wish: EncoderWish, cancel: &Cancel) -> Result<PathBuf, CliError> {
         if let Some(path) = &self.model {
             return Ok(path.clone());
         }
         Work::Download.begins();
-        let path = self.hub.path(cancel);
+        let path = self.hub.path(wish, cancel);
         Work::Files.begins();
         if let Some(path) = path? {
             return Ok(path);
@@ -64,7 +64,18 @@ impl ModelArgs {
     }
 
     pub(super) fn open(&self, cancel: &Cancel) -> Result<Gguf, CliError> {
-        Ok(Gguf::open(&self.path(cancel)?)?)
+        self.open_with(EncoderWish::Never, cancel)
+    }
+
+    /// Opens the model, and brings the encoder of pictures along that its repository on the Hub has, if it is
+    /// wanted.
+    pub(super) fn open_with(&self, wish: EncoderWish, cancel: &Cancel) -> Result<Gguf, CliError> {
+        Ok(Gguf::open(&self.path(wish, cancel)?)?)
+    }
+
+    /// The encoder of pictures that came with a model of the Hub.
+    pub(super) fn encoder(&self) -> Option<PathBuf> {
+        self.hub.encoder()
     }
 }
 

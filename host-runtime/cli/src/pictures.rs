@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::CliError;
+use super::hub::EncoderWish;
 use super::input;
 use super::progress::Progress;
 use hexflash::engine::Engine;
@@ -23,6 +24,9 @@ pub(super) struct EncoderArgs {
     /// drafts of a draft model
     #[arg(long, alias = "mm", value_name = "FILE")]
     mmproj: Option<PathBuf>,
+    /// Leave out the encoder of pictures that comes with a model of the Hub
+    #[arg(long, conflicts_with = "mmproj")]
+    no_mmproj: bool,
 }
 
 impl EncoderArgs {
@@ -37,14 +41,33 @@ impl EncoderArgs {
     /// It is no GGUF file, no encoder, or another model's.
     pub(super) fn open_for(&self, model: &Gguf) -> Result<Option<Gguf>, CliError> {
         let Some(path) = &self.mmproj else { return Ok(None) };
-        let encoder = Gguf::open(path)?;
-        Encoder::read(&encoder, &model::read(model)?)?;
-        Ok(Some(encoder))
+        Ok(Some(open(path, model)?))
     }
+
+    /// The wish for the encoder that a model's repository has, unless the options name another or none.
+    pub(super) fn allow(&self, wish: EncoderWish) -> EncoderWish {
+        if self.no_mmproj || self.is_given() { EncoderWish::Never } else { wish }
+    }
+
+    /// Opens the encoder that came with a model, if there is one and it is wanted.
+    ///
+    /// # Errors
+    /// It is one that this version does not run, or another model's.
+    pub(super) fn beside(&self, model: &Gguf, found: Option<PathBuf>) -> Result<Option<Gguf>, CliError> {
+        found.filter(|_| !self.no_mmproj).map(|path| open(&path, model)).transpose()
+    }
+}
+
+/// Opens the encoder of a file for a model.
+fn open(path: &Path, model: &Gguf) -> Result<Gguf, CliError> {
+    let encoder = Gguf::open(path)?;
+    Encoder::read(&encoder, &model::read(model)?)?;
+    Ok(encoder)
 }
 
 /// The pictures of a prompt.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("sight").args(["mmproj", "hf_repo"]).multiple(true))]
 pub(super) struct PictureArgs {
     /// Show a picture (PNG, JPEG, WebP, GIF or BMP) to the model, before the prompt or where that has
     /// <__media__>; may be given several times
@@ -52,7 +75,7 @@ pub(super) struct PictureArgs {
         long,
         value_name = "FILE",
         value_delimiter = ',',
-        requires = "mmproj",
+        requires = "sight",
         conflicts_with = "prompt_ids"
     )]
     image: Vec<PathBuf>,
@@ -64,6 +87,11 @@ pub(super) struct Shown {
 }
 
 impl PictureArgs {
+    /// The encoder that they need.
+    pub(super) fn wish(&self) -> EncoderWish {
+        if self.image.is_empty() { EncoderWish::Never } else { EncoderWish::Needed }
+    }
+
     /// Reads the files.
     ///
     /// # Errors
@@ -105,7 +133,7 @@ impl Shown {
     ) -> Result<Tokens, CliError> {
         let mut encoded = Vec::with_capacity(self.pictures.len());
         for picture in &self.pictures {
-            let encoder = engine.require_encoder().map_err(hexflash::Error::from)?;
+            let encoder = engine.encoder().ok_or(CliError::NoEncoder)?;
             let layout = Layout::new(picture, encoder).map_err(hexflash::Error::from)?;
             encoded.push(encode(&layout, engine, model)?);
         }
@@ -136,7 +164,7 @@ impl Gallery {
         let failed = |reason: String| CliError::Picture { path: path.to_owned(), reason };
         let picture = read(path)?;
         let Some(encoder) = engine.encoder() else {
-            return Err(failed("the model has no encoder of pictures; start with --mmproj".to_owned()));
+            return Err(failed(CliError::NoEncoder.to_string()));
         };
         let layout = Layout::new(&picture, encoder).map_err(|error| failed(error.to_string()))?;
         let encoded = encode(&layout, engine, model)?;

@@ -1,10 +1,11 @@
 //! Stand-ins for the types of `pictures` in a program that is built without that feature.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::CliError;
+use super::hub::EncoderWish;
 use hexflash::engine::Engine;
 use hexflash::gguf::Gguf;
 use hexflash::text::{TextError, TextModel};
@@ -26,6 +27,19 @@ impl EncoderArgs {
     pub(super) fn open_for(&self, _model: &Gguf) -> Result<Option<Gguf>, CliError> {
         Ok(None)
     }
+
+    /// Nothing does.
+    pub(super) fn allow(&self, _wish: EncoderWish) -> EncoderWish {
+        EncoderWish::Never
+    }
+
+    /// There is none.
+    ///
+    /// # Errors
+    /// None.
+    pub(super) fn beside(&self, _model: &Gguf, _found: Option<PathBuf>) -> Result<Option<Gguf>, CliError> {
+        Ok(None)
+    }
 }
 
 /// Nothing.
@@ -36,6 +50,11 @@ pub(super) struct PictureArgs {}
 pub(super) struct Shown;
 
 impl PictureArgs {
+    /// None is needed.
+    pub(super) fn wish(&self) -> EncoderWish {
+        EncoderWish::Never
+    }
+
     /// There are none.
     ///
     /// # Errors

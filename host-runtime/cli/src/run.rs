@@ -101,7 +101,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     // Not earlier: whoever waits for an input that does not come wants the first Ctrl-C to end the process.
     let cancel = cancel_on_signals();
     let writing = &args.writing;
-    let gguf = writing.open(&cancel)?;
+    let wish = args.pictures.wish();
+    let gguf = writing.open(wish, &cancel)?;
     let model = TextModel::read(&gguf)?;
     let params = model.sampling.clone().overridden_by(&writing.sampling.overrides());
     let sampler = Sampler::new(params)?;
@@ -141,7 +142,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             stats: Stats::default(),
         },
     };
-    let engine = writing.load(&gguf, &drafter, &options, &cancel);
+    let engine = writing.load((&gguf, wish), &drafter, &options, &cancel);
     if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
         report.prompt_ids = prompt;
         print_line(&mut io::stdout().lock(), &report)?;

@@ -9,6 +9,7 @@ use hexflash_abi::program::MAX_SLOTS;
 use serde_json::{Map, Value};
 
 use super::embed::one_of;
+use super::hub::EncoderWish;
 use super::interrupt::{self, cancel_on_signals};
 use super::models_dir;
 use super::options::Drafter;
@@ -250,9 +251,14 @@ impl Args {
         Ok(keys)
     }
 
+    /// The encoder of pictures that is wanted, which vectors and scores do not need.
+    fn encoder_wish(&self) -> EncoderWish {
+        if self.embeddings || self.reranking { EncoderWish::Never } else { EncoderWish::WithDownload }
+    }
+
     /// Loads the model.
     fn load(&self, cancel: &Cancel) -> Result<Served, CliError> {
-        self.load_file(&self.writing.open(cancel)?, &self.alias, cancel)
+        self.load_file(&self.writing.open(self.encoder_wish(), cancel)?, &self.alias, cancel)
     }
 
     /// Loads the model of a file, with these names if there are any.
@@ -276,7 +282,8 @@ impl Args {
             return Ok(Served { card, work: Work::Scores(reranker) });
         }
         let drafter = writing.drafter(gguf)?;
-        let engine = writing.load(gguf, &drafter, &self.engine_options(&drafter), cancel)?;
+        let engine =
+            writing.load((gguf, self.encoder_wish()), &drafter, &self.engine_options(&drafter), cancel)?;
         if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
             tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
         }

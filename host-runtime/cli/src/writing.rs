@@ -1,6 +1,7 @@
 //! Options of commands that write text: the model, who drafts, how tokens are chosen, and where it runs.
 
 use super::CliError;
+use super::hub::EncoderWish;
 use super::options::{DeviceArgs, Drafter, EngineArgs, ModelArgs, PlacementArgs, SpecArgs};
 use super::pictures::EncoderArgs;
 use super::sampling::SamplingArgs;
@@ -33,14 +34,14 @@ impl WritingArgs {
         [!self.model.is_given(), self.spec.drafter.lacks_model()]
     }
 
-    /// Opens the model's file, which may take a download.
+    /// Opens the model's file, which may take a download, with `wish` of an encoder of pictures, too.
     ///
     /// # Errors
     /// There is none, it is damaged, or its architecture cannot be run: that is told before anybody reads the
     /// tokenizer, which differs where the architecture does, so that the cause is named and not its
     /// consequence.
-    pub(super) fn open(&self, cancel: &Cancel) -> Result<Gguf, CliError> {
-        let gguf = self.model.open(cancel)?;
+    pub(super) fn open(&self, wish: EncoderWish, cancel: &Cancel) -> Result<Gguf, CliError> {
+        let gguf = self.model.open_with(self.encoder.allow(wish), cancel)?;
         model::read(&gguf)?;
         Ok(gguf)
     }
@@ -62,19 +63,30 @@ impl WritingArgs {
         Ok(Drafter::nobody())
     }
 
-    /// Loads the model with its encoder of pictures, if it has one, and with who drafts for it.
+    /// Loads the model with its encoder of pictures, if it has one, and with who drafts for it. An encoder
+    /// that came with the model is loaded as `wish` says, and beside a draft model only for a picture.
     ///
     /// # Errors
     /// A setting cannot be used, or the device has no room or fails.
     pub(super) fn load(
         &self,
-        gguf: &Gguf,
+        (gguf, wish): (&Gguf, EncoderWish),
         drafter: &Drafter,
         options: &EngineOptions,
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
         let places = (&self.device, &self.engine);
-        let encoder = self.encoder.open_for(gguf)?;
+        let beside = || self.encoder.beside(gguf, self.model.encoder());
+        let encoder = match wish {
+            _ if self.encoder.is_given() => self.encoder.open_for(gguf)?,
+            EncoderWish::Never => None,
+            EncoderWish::WithDownload if drafter.draft.is_some() => None,
+            EncoderWish::WithDownload => beside().unwrap_or_else(|error| {
+                tracing::warn!("the model takes no pictures: {error}");
+                None
+            }),
+            EncoderWish::Needed => beside()?,
+        };
         if encoder.is_some() && drafter.draft.is_some() {
             return Err(EngineError::DraftsWithPictures.into());
         }

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use super::conversation::Conversation;
+use super::hub::EncoderWish;
 use super::interrupt::{self, Turn, cancel_on_signals};
 use super::output::say;
 use super::pictures::Gallery;
@@ -61,7 +62,7 @@ const RESET: &str = "\x1b[0m";
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let template = args.chat_template.as_deref().map(template::read).transpose()?;
     let (writing, cancel) = (&args.writing, cancel_on_signals());
-    let gguf = writing.open(&cancel)?;
+    let gguf = writing.open(EncoderWish::WithDownload, &cancel)?;
     let text = TextModel::read(&gguf)?;
     let sampling = text.sampling.clone().overridden_by(&writing.sampling.overrides());
     let seed = Sampler::new(sampling.clone())?.seed();
@@ -74,7 +75,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         snapshot_bytes: SNAPSHOTS,
         ..writing.engine.options()
     };
-    let engine = writing.load(&gguf, &drafter, &options, &cancel)?;
+    let engine = writing.load((&gguf, EncoderWish::WithDownload), &drafter, &options, &cancel)?;
     let is_coloured = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let mut chat = Chat {
         talk,

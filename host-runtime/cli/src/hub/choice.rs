@@ -45,6 +45,17 @@ pub(crate) fn is_model(name: &str) -> bool {
     lower.ends_with(".gguf") && !lower.contains("mmproj") && !lower.contains("imatrix")
 }
 
+/// The encoder of pictures among the names of all files: that in F16, which most are, or else the first.
+pub(crate) fn encoder<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let is_encoder = |name: &&str| {
+        let lower = name.to_ascii_lowercase();
+        lower.ends_with(".gguf") && lower.contains("mmproj")
+    };
+    let mut all: Vec<&str> = names.filter(is_encoder).collect();
+    all.sort_unstable();
+    all.iter().find(|name| has_word(&name.to_ascii_lowercase(), "f16")).or(all.first()).copied()
+}
+
 /// Whether `quant` is a word of `name`: `F16` is none of `BF16`, nor `Q4_K` of `Q4_K_M`. Both in lower case.
 fn has_word(name: &str, quant: &str) -> bool {
     let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -140,6 +151,18 @@ mod tests {
         let few = ["b-Q8_0.gguf", "a-Q5_0.gguf", "0-mmproj.gguf"];
         assert_eq!(choose(few.into_iter(), Wanted::Any).unwrap().parts, ["a-Q5_0.gguf"]);
         assert!(matches!(choose(few.into_iter(), Wanted::Default), Err(NoChoice::NotThere { .. })));
+    }
+
+    #[test]
+    fn encoders_are_those_in_f16_or_the_first() {
+        let of = |names: &[&'static str]| encoder(names.iter().copied());
+        assert_eq!(of(&FILES), Some("mmproj-model-Q8_0.gguf"));
+        assert_eq!(
+            of(&["mmproj-a-BF16.gguf", "b/mmproj-F16.gguf", "model-F16.gguf"]),
+            Some("b/mmproj-F16.gguf")
+        );
+        assert_eq!(of(&["mmproj-b-Q8_0.gguf", "mmproj-a-BF16.gguf"]), Some("mmproj-a-BF16.gguf"));
+        assert_eq!(of(&["model-F16.gguf", "mmproj.json"]), None);
     }
 
     #[test]

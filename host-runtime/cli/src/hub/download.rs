@@ -10,6 +10,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::cache::{BRANCH, Cache, variable};
+use super::choice::encoder;
 use super::error::HubError;
 use super::http::{Client, Head, HttpError, LOOK};
 use super::{Request, Token, tls};
@@ -69,20 +70,28 @@ pub(super) fn fetch(
     token: Option<Token>,
     cancel: &Cancel,
 ) -> Result<PathBuf, HubError> {
-    let endpoint = endpoint()?;
-    let secure = endpoint.starts_with("https://");
-    if secure && !tls::is_possible() {
-        return Err(HubError::NoTls { endpoint });
-    }
-    let token_from = token.as_ref().map(|token| token.source_name);
-    let client = Client::new(token.map(|token| token.text), secure);
-    let download = Download { cache, request, endpoint, client, token_from, cancel };
+    let download = Download::new(cache, request, token, cancel)?;
     let listing = download.listing()?;
     let choice = request.choose(listing.siblings.iter().map(|file| file.name.as_str()))?;
     let remotes = choice.parts.iter().map(|name| download.remote(&listing, name));
     let remotes = remotes.collect::<Result<Vec<_>, _>>()?;
     download.fetch_all(&listing.sha, &remotes)?;
     Ok(cache.revision(&request.model.repo, &listing.sha).join(&choice.parts[0]))
+}
+
+/// Downloads the encoder of pictures that the repository of a model has, if it has one.
+pub(super) fn fetch_encoder(
+    cache: &Cache,
+    request: &Request<'_>,
+    token: Option<Token>,
+    cancel: &Cancel,
+) -> Result<(), HubError> {
+    let download = Download::new(cache, request, token, cancel)?;
+    let listing = download.listing()?;
+    match encoder(listing.siblings.iter().map(|file| file.name.as_str())) {
+        Some(name) => download.fetch_all(&listing.sha, &[download.remote(&listing, name)?]),
+        None => Ok(()),
+    }
 }
 
 fn endpoint() -> Result<String, HubError> {
@@ -120,7 +129,23 @@ struct Download<'a> {
     cancel: &'a Cancel,
 }
 
-impl Download<'_> {
+impl<'a> Download<'a> {
+    fn new(
+        cache: &'a Cache,
+        request: &'a Request<'a>,
+        token: Option<Token>,
+        cancel: &'a Cancel,
+    ) -> Result<Self, HubError> {
+        let endpoint = endpoint()?;
+        let secure = endpoint.starts_with("https://");
+        if secure && !tls::is_possible() {
+            return Err(HubError::NoTls { endpoint });
+        }
+        let token_from = token.as_ref().map(|token| token.source_name);
+        let client = Client::new(token.map(|token| token.text), secure);
+        Ok(Self { cache, request, endpoint, client, token_from, cancel })
+    }
+
     fn repo(&self) -> String {
         self.request.model.repo.to_string()
     }

@@ -16,3 +16,13 @@ pub(super) fn fetch(
 ) -> Result<PathBuf, HubError> {
     Err(HubError::NotBuilt { wanted: request.wanted(), cache: cache.root().to_owned() })
 }
+
+/// Refuses it, too.
+pub(super) fn fetch_encoder(
+    cache: &Cache,
+    request: &Request<'_>,
+    token: Option<Token>,
+    cancel: &Cancel,
+) -> Result<(), HubError> {
+    fetch(cache, request, token, cancel).map(drop)
+}

@@ -14,11 +14,13 @@ mod repo;
 #[cfg(feature = "hub")]
 mod tls;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use hexflash::cancel::Cancel;
+use hexflash::gguf::Gguf;
+use hexflash::model::Encoder;
 
 use crate::plain::read_text;
 pub(super) use cache::{Cache, files};
@@ -26,7 +28,7 @@ use cache::{hf_home, variable};
 pub(super) use choice::first_part;
 #[cfg(feature = "server")]
 pub(super) use choice::is_model;
-use choice::{Choice, NoChoice, Wanted, choose};
+use choice::{Choice, NoChoice, Wanted, choose, encoder};
 pub use error::HubError;
 use repo::HubModel;
 pub(super) use repo::RepoId;
@@ -61,21 +63,41 @@ impl HubArgs {
         self.hf_repo.is_some()
     }
 
-    /// The file of the model; of a split one, the first. `None` if none is named.
+    /// The file of the model; of a split one, the first. `None` if none is named. The encoder of pictures
+    /// that its repository has is brought along if it is wanted.
     ///
     /// # Errors
-    /// The model cannot be had, or `cancel` ended the download.
-    pub(super) fn path(&self, cancel: &Cancel) -> Result<Option<PathBuf>, HubError> {
+    /// The model or its encoder cannot be had, or `cancel` ended the download.
+    pub(super) fn path(&self, wish: EncoderWish, cancel: &Cancel) -> Result<Option<PathBuf>, HubError> {
         let Some(model) = &self.hf_repo else { return Ok(None) };
         let request = Request { model, file: self.hf_file.as_deref(), offline: self.is_offline() };
         let cache = Cache::from_environment().ok_or(HubError::NoHome)?;
-        match request.cached(&cache) {
-            Ok(path) => Ok(Some(path)),
+        let (path, is_new) = match request.cached(&cache) {
+            Ok(path) => (path, false),
             Err(known) if request.offline => {
-                Err(HubError::Offline { wanted: request.wanted(), cache: cache.root().to_owned(), known })
+                return Err(HubError::Offline {
+                    wanted: request.wanted(),
+                    cache: cache.root().to_owned(),
+                    known,
+                });
             }
-            Err(_) => download::fetch(&cache, &request, self.token()?, cancel).map(Some),
+            Err(_) => (download::fetch(&cache, &request, self.token()?, cancel)?, true),
+        };
+        if wish.brings(&path, is_new) && !request.offline && self.encoder().is_none() {
+            download::fetch_encoder(&cache, &request, self.token()?, cancel)?;
         }
+        Ok(Some(path))
+    }
+
+    /// The encoder of pictures that the cache has of the repository, if a model of it is named.
+    pub(super) fn encoder(&self) -> Option<PathBuf> {
+        let repo = &self.hf_repo.as_ref()?.repo;
+        Cache::from_environment()?.revisions(repo).into_iter().find_map(|revision| {
+            let names = files(&revision);
+            let path = revision.join(encoder(names.iter().map(String::as_str))?);
+            // A link may be left whose file is gone.
+            path.is_file().then_some(path)
+        })
     }
 
     fn is_offline(&self) -> bool {
@@ -100,6 +122,34 @@ impl HubArgs {
             false => Err(HubError::Token { source_name }),
         }
     }
+}
+
+/// The occasion on which an encoder of pictures is brought along with a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EncoderWish {
+    Never,
+    /// With a model that is downloaded, if encoders are for its architecture. So a model that is there is
+    /// used without a request.
+    WithDownload,
+    /// For a picture that is shown.
+    Needed,
+}
+
+impl EncoderWish {
+    fn brings(self, model: &Path, is_new: bool) -> bool {
+        match self {
+            Self::Never => false,
+            Self::WithDownload => is_new && may_have_encoder(model),
+            Self::Needed => true,
+        }
+    }
+}
+
+/// Whether the model of a file is of an architecture that encoders are for.
+fn may_have_encoder(model: &Path) -> bool {
+    let gguf = Gguf::open(model).ok();
+    let arch = gguf.as_ref().and_then(|gguf| gguf.meta().str_opt("general.architecture").ok().flatten());
+    arch.is_some_and(Encoder::may_be_for)
 }
 
 /// What shows the Hub who asks.

@@ -27,6 +27,8 @@ mod hub;
 #[cfg(target_os = "linux")]
 mod hub_cache;
 #[cfg(target_os = "linux")]
+mod hub_pictures;
+#[cfg(target_os = "linux")]
 mod hub_server;
 #[cfg(target_os = "linux")]
 mod interrupt;

@@ -13,7 +13,7 @@ const MODEL: &str = "tiny-hybrid-q8_0.gguf";
 const WIDTH: usize = 256;
 
 /// A BMP of these colours, 60 by 40 pixels.
-fn picture(dir: &Path, name: &str, seed: u8) -> PathBuf {
+pub fn picture(dir: &Path, name: &str, seed: u8) -> PathBuf {
     let (width, height) = (60u32, 40u32);
     let mut bytes = b"BM".to_vec();
     let size = 3 * width * height;
@@ -125,7 +125,7 @@ fn a_conversation_shows_pictures() {
     let saved = fs::read_to_string(saved).unwrap();
     assert!(saved.contains("<__media__>What?"), "{saved}");
     let outcome = talk(&[], &format!("/image {photo}\nWhat?\n"));
-    assert!(outcome.code == Some(0) && outcome.stderr.contains("start with --mmproj"), "{outcome:?}");
+    assert!(outcome.code == Some(0) && outcome.stderr.contains("give one with --mmproj"), "{outcome:?}");
 }
 
 #[test]

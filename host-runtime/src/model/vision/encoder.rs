@@ -152,6 +152,11 @@ pub struct Encoder {
 }
 
 impl Encoder {
+    /// Whether this version has encoders for models of an architecture, so that it is worth to look for one.
+    pub fn may_be_for(arch: &str) -> bool {
+        ["gemma3", "gemma4", "lfm2", "llama"].contains(&arch)
+    }
+
     /// Reads the hyper-parameters, and checks that the encoder was made for `target`.
     ///
     /// # Errors
