@@ -87,8 +87,9 @@ impl RecordedPrograms {
         if let Some(encoder) = recipes.encoder {
             recorded.push((ProgramKind::Encode, recipes.encode(encoder, options.numerics)?));
             recorded.push((ProgramKind::Project, recipes.project(encoder, options.numerics)?));
+            // No picture has more rows than a context, which may be smaller than what the encoder can give.
+            let max_tokens = options.batch.max(encoder.rows_at_once()).min(recipes.cx.kept.n_ctx);
             // Tokens that the last step may take back can come right before a picture.
-            let max_tokens = options.batch.max(encoder.rows_at_once());
             let picture = StepShape { input: StepInput::Picture, max_tokens, tapes: Tapes::Fold, ..prefill };
             recorded.push((ProgramKind::Picture, recipes.step(&picture)?));
         }

@@ -151,6 +151,28 @@ fn rows_that_see_each_other_are_read_together() {
     assert!(error.to_string().contains("see no picture as a whole"), "{error}");
 }
 
+/// The largest picture has 280 rows.
+#[test]
+fn a_context_may_be_smaller_than_the_largest_picture() {
+    let dir = tempfile::tempdir().unwrap();
+    let [target, encoder] = pair(dir.path(), GEMMA4);
+    let mut engine = load(&target, &encoder, &EngineOptions { n_ctx: Some(64), ..EngineOptions::default() });
+    let values = engine.encoder().unwrap().patch_values();
+    let mut prompt = |side: u32| {
+        let grid = PatchGrid { width: side, height: side };
+        let tile = engine.encode(grid, &vec![0.25; (grid.len() * values) as usize]).unwrap();
+        let ids: Vec<u32> = [5].into_iter().chain(tile.ids()).chain([7]).collect();
+        engine.reset();
+        (ids.len(), engine.prefill(&ids, |_| ()))
+    };
+    let (most, shown) = prompt(21);
+    shown.unwrap();
+    assert_eq!(most, 7 * 7 + 2);
+    let (_, refused) = prompt(24);
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("context"), "{error}");
+}
+
 #[test]
 fn encoders_that_do_not_fit_are_refused_in_a_line() {
     let dir = tempfile::tempdir().unwrap();
