@@ -21,6 +21,8 @@ use crate::plain::read_text;
 const MAX_DEPTH: usize = 4;
 /// The branch that models are taken from.
 pub(super) const BRANCH: &str = "main";
+/// The extension of a blob while its bytes come.
+pub(super) const PARTIAL: &str = "incomplete";
 
 /// The cache's folder, which need not exist.
 #[derive(Clone, Debug)]
@@ -123,6 +125,12 @@ impl Cache {
             .collect();
         found.sort_by(|a, b| b.cmp(a));
         found.into_iter().map(|(.., path)| path).collect()
+    }
+
+    /// Whether a file of a repository has begun to come, and is not whole.
+    pub(super) fn has_partial(&self, repo: &RepoId) -> bool {
+        let mut blobs = fs::read_dir(self.repo(repo).join("blobs")).into_iter().flatten().flatten();
+        blobs.any(|blob| blob.path().extension() == Some(PARTIAL.as_ref()))
     }
 
     /// The lock of a blob.

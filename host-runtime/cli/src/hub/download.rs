@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::cache::{BRANCH, Cache, variable};
+use super::cache::{BRANCH, Cache, PARTIAL, variable};
 use super::choice::encoder;
 use super::error::HubError;
 use super::http::{Client, Head, HttpError, LOOK};
@@ -251,7 +251,7 @@ impl<'a> Download<'a> {
         if is_complete(blob, remote.size) {
             return Ok(());
         }
-        let path = blob.with_extension("incomplete");
+        let path = blob.with_extension(PARTIAL);
         make_folder_of(&path)?;
         let mut part = Partial::open(path, remote.size)?;
         let (mut attempts, mut before) = (1, part.bytes);

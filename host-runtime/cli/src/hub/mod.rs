@@ -72,8 +72,9 @@ impl HubArgs {
         let Some(model) = &self.hf_repo else { return Ok(None) };
         let request = Request { model, file: self.hf_file.as_deref(), offline: self.is_offline() };
         let cache = Cache::from_environment().ok_or(HubError::NoHome)?;
-        let (path, is_new) = match request.cached(&cache) {
-            Ok(path) => (path, false),
+        let (path, is_coming) = match request.cached(&cache) {
+            // A download that was cut off may have been the encoder's.
+            Ok(path) => (path, cache.has_partial(&model.repo)),
             Err(known) if request.offline => {
                 return Err(HubError::Offline {
                     wanted: request.wanted(),
@@ -83,7 +84,7 @@ impl HubArgs {
             }
             Err(_) => (download::fetch(&cache, &request, self.token()?, cancel)?, true),
         };
-        if wish.brings(&path, is_new) && !request.offline && self.encoder().is_none() {
+        if wish.brings(&path, is_coming) && !request.offline && self.encoder().is_none() {
             download::fetch_encoder(&cache, &request, self.token()?, cancel)?;
         }
         Ok(Some(path))
@@ -136,10 +137,10 @@ pub(super) enum EncoderWish {
 }
 
 impl EncoderWish {
-    fn brings(self, model: &Path, is_new: bool) -> bool {
+    fn brings(self, model: &Path, is_coming: bool) -> bool {
         match self {
             Self::Never => false,
-            Self::WithDownload => is_new && may_have_encoder(model),
+            Self::WithDownload => is_coming && may_have_encoder(model),
             Self::Needed => true,
         }
     }

@@ -8,7 +8,7 @@ use hexflash_e2e::encoder::{self, SMOLVLM};
 use tempfile::TempDir;
 
 use super::hub_cache::HubCache;
-use super::hub_server::Hub;
+use super::hub_server::{Hub, Mood};
 use super::pictures::picture;
 use super::support::{Change, Outcome, changed, model, outcome, text};
 
@@ -74,6 +74,14 @@ impl User {
         outcome(command.env("HF_ENDPOINT", &self.hub.address).output().unwrap(), &arguments)
     }
 
+    /// `hexflash chat -hf REPO`, where nobody says anything.
+    fn chats(&self) -> Outcome {
+        let arguments = ["chat", "-hf", REPO, "--no-repack-cache", "-n", "4", "--chat-template", "chatml"];
+        let mut command = self.cache.command(&arguments);
+        command.env("HF_ENDPOINT", &self.hub.address).stdin(Stdio::null());
+        outcome(command.output().unwrap(), &arguments)
+    }
+
     /// Files that were asked for since the last time.
     fn fetched(&self) -> Vec<String> {
         let files = self.hub.asked().into_iter().filter_map(|asked| {
@@ -112,6 +120,23 @@ fn an_encoder_comes_when_it_is_needed() {
     user.runs(true, &["--offline"]).succeeded();
 }
 
+/// The second command brings what the first one could not.
+#[test]
+fn an_encoder_whose_download_was_cut_off_comes_later() {
+    let (model, cut) = (llama(), 1 << 19);
+    let pieces = model.len().div_ceil(cut);
+    let user = User::new(&[(MODEL, model), (ENCODER, encoder(width()))]);
+    user.hub.mood(Mood::CutsThenFails(cut, pieces + 1));
+    let talk = user.chats();
+    assert!(talk.code == Some(1) && talk.stderr.contains("repeat the command"), "{talk:?}");
+    user.hub.mood(Mood::Well);
+    user.hub.asked();
+    assert_eq!(user.chats().code, Some(0));
+    assert_eq!(user.fetched(), [ENCODER]);
+    assert_eq!(user.chats().code, Some(0));
+    assert!(user.hub.asked().is_empty());
+}
+
 /// With a picture it is an error; a conversation goes on without pictures.
 #[test]
 fn an_encoder_of_another_model_is_told() {
@@ -120,9 +145,7 @@ fn an_encoder_of_another_model_is_told() {
     let last = refused.stderr.lines().last().unwrap_or_default().to_owned();
     assert_eq!(user.fetched(), [MODEL, ENCODER]);
     Outcome { stderr: format!("{last}\n"), ..refused }.failed(2, "another model", ENCODER);
-    let arguments = ["chat", "-hf", REPO, "--no-repack-cache", "-n", "4", "--chat-template", "chatml"];
-    let mut command = user.cache.command(&arguments);
-    let outcome = outcome(command.stdin(Stdio::null()).output().unwrap(), &arguments);
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stderr.contains("the model takes no pictures"), "{outcome:?}");
+    let talk = user.chats();
+    assert_eq!(talk.code, Some(0), "{talk:?}");
+    assert!(talk.stderr.contains("the model takes no pictures"), "{talk:?}");
 }
