@@ -85,7 +85,7 @@ const CALLED: &[Names] = &[
     // FastRPC's library, and frames for the unwinder.
     Names { library: LIBDL, since: 21, names: "dl_iterate_phdr dlclose dlerror dlopen dlsym" },
     // Numbers.
-    Names { library: LIBM, since: 21, names: "cos exp exp2 log log10 logf pow sin" },
+    Names { library: LIBM, since: 21, names: "cos exp exp2 log log10 logf pow sin sincos" },
 ];
 
 impl Names {
