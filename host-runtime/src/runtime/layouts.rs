@@ -47,9 +47,9 @@ impl Layouts {
         let mut kept = KeptPlanner::new(n_ctx, rollback)
             .room_for(options.sequences, snapshots)
             .with_caches(options.caches);
+        let widest = options.batch.max(encoder.map_or(0, Encoder::rows_at_once));
         if !options.whole_windows {
-            let at_once = encoder.map_or(0, Encoder::rows_at_once);
-            kept = kept.kv_rings(options.batch.max(MAX_SHARED).max(at_once));
+            kept = kept.kv_rings(widest.max(MAX_SHARED));
         }
         if let Some(encoder) = encoder {
             kept = kept.with_encoder();
@@ -61,8 +61,7 @@ impl Layouts {
         if let Some(draft) = draft {
             model::keep_draft(draft, target, &mut kept)?;
         }
-        let widths =
-            Widths::new(options.batch.max(encoder.map_or(0, Encoder::rows_at_once)), options.sequences);
+        let widths = Widths::new(widest, options.sequences);
         let probes = options.probes.len().max(usize::from(options.vectors));
         let io = IoLayout::new(target.n_embd, target.n_vocab, widths, probes);
         let io = match encoder {
