@@ -40,26 +40,20 @@ impl EncoderArgs {
     /// # Errors
     /// It is no GGUF file, no encoder, or another model's.
     pub(super) fn open_for(&self, model: &Gguf) -> Result<Option<Gguf>, CliError> {
-        let Some(path) = &self.mmproj else { return Ok(None) };
-        Ok(Some(open(path, model)?))
+        self.mmproj.as_deref().map(|path| open(path, model)).transpose()
     }
 
     /// The wish for the encoder that a model's repository has, unless the options name another or none.
     pub(super) fn allow(&self, wish: EncoderWish) -> EncoderWish {
         if self.no_mmproj || self.is_given() { EncoderWish::Never } else { wish }
     }
-
-    /// Opens the encoder that came with a model, if there is one and it is wanted.
-    ///
-    /// # Errors
-    /// It is one that this version does not run, or another model's.
-    pub(super) fn beside(&self, model: &Gguf, found: Option<PathBuf>) -> Result<Option<Gguf>, CliError> {
-        found.filter(|_| !self.no_mmproj).map(|path| open(&path, model)).transpose()
-    }
 }
 
 /// Opens the encoder of a file for a model.
-fn open(path: &Path, model: &Gguf) -> Result<Gguf, CliError> {
+///
+/// # Errors
+/// It is no GGUF file, no encoder that this version runs, or another model's.
+pub(super) fn open(path: &Path, model: &Gguf) -> Result<Gguf, CliError> {
     let encoder = Gguf::open(path)?;
     Encoder::read(&encoder, &model::read(model)?)?;
     Ok(encoder)

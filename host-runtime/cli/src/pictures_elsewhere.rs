@@ -1,6 +1,6 @@
 //! Stand-ins for the types of `pictures` in a program that is built without that feature.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 
@@ -28,18 +28,18 @@ impl EncoderArgs {
         Ok(None)
     }
 
-    /// Nothing does.
+    /// No wish is left.
     pub(super) fn allow(&self, _wish: EncoderWish) -> EncoderWish {
         EncoderWish::Never
     }
+}
 
-    /// There is none.
-    ///
-    /// # Errors
-    /// None.
-    pub(super) fn beside(&self, _model: &Gguf, _found: Option<PathBuf>) -> Result<Option<Gguf>, CliError> {
-        Ok(None)
-    }
+/// Never called: no [wish](EncoderArgs::allow) is left.
+///
+/// # Errors
+/// There is no encoder.
+pub(super) fn open(_path: &Path, _model: &Gguf) -> Result<Gguf, CliError> {
+    Err(CliError::NoEncoder)
 }
 
 /// Nothing.

@@ -3,7 +3,7 @@
 use super::CliError;
 use super::hub::EncoderWish;
 use super::options::{DeviceArgs, Drafter, EngineArgs, ModelArgs, PlacementArgs, SpecArgs};
-use super::pictures::EncoderArgs;
+use super::pictures::{self, EncoderArgs};
 use super::sampling::SamplingArgs;
 use hexflash::cancel::Cancel;
 use hexflash::engine::{Engine, EngineError, EngineOptions, ModelFiles};
@@ -76,10 +76,9 @@ impl WritingArgs {
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
         let places = (&self.device, &self.engine);
-        let beside = || self.encoder.beside(gguf, self.model.encoder());
-        let encoder = match wish {
-            _ if self.encoder.is_given() => self.encoder.open_for(gguf)?,
-            EncoderWish::Never => None,
+        let beside = || self.model.encoder().map(|path| pictures::open(&path, gguf)).transpose();
+        let encoder = match self.encoder.allow(wish) {
+            EncoderWish::Never => self.encoder.open_for(gguf)?,
             EncoderWish::WithDownload if drafter.draft.is_some() => None,
             EncoderWish::WithDownload => beside().unwrap_or_else(|error| {
                 tracing::warn!("the model takes no pictures: {error}");

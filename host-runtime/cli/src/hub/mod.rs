@@ -69,12 +69,11 @@ impl HubArgs {
     /// # Errors
     /// The model or its encoder cannot be had, or `cancel` ended the download.
     pub(super) fn path(&self, wish: EncoderWish, cancel: &Cancel) -> Result<Option<PathBuf>, HubError> {
-        let Some(model) = &self.hf_repo else { return Ok(None) };
-        let request = Request { model, file: self.hf_file.as_deref(), offline: self.is_offline() };
+        let Some(request) = self.request() else { return Ok(None) };
         let cache = Cache::from_environment().ok_or(HubError::NoHome)?;
         let (path, is_coming) = match request.cached(&cache) {
             // A download that was cut off may have been the encoder's.
-            Ok(path) => (path, cache.has_partial(&model.repo)),
+            Ok(path) => (path, cache.has_partial(&request.model.repo)),
             Err(known) if request.offline => {
                 return Err(HubError::Offline {
                     wanted: request.wanted(),
@@ -84,7 +83,8 @@ impl HubArgs {
             }
             Err(_) => (download::fetch(&cache, &request, self.token()?, cancel)?, true),
         };
-        if wish.brings(&path, is_coming) && !request.offline && self.encoder().is_none() {
+        let brings = wish.brings(&path, is_coming) && !request.offline;
+        if brings && request.cached_encoder(&cache).is_none() {
             download::fetch_encoder(&cache, &request, self.token()?, cancel)?;
         }
         Ok(Some(path))
@@ -92,13 +92,12 @@ impl HubArgs {
 
     /// The encoder of pictures that the cache has of the repository, if a model of it is named.
     pub(super) fn encoder(&self) -> Option<PathBuf> {
-        let repo = &self.hf_repo.as_ref()?.repo;
-        Cache::from_environment()?.revisions(repo).into_iter().find_map(|revision| {
-            let names = files(&revision);
-            let path = revision.join(encoder(names.iter().map(String::as_str))?);
-            // A link may be left whose file is gone.
-            path.is_file().then_some(path)
-        })
+        self.request()?.cached_encoder(&Cache::from_environment()?)
+    }
+
+    fn request(&self) -> Option<Request<'_>> {
+        let model = self.hf_repo.as_ref()?;
+        Some(Request { model, file: self.hf_file.as_deref(), offline: self.is_offline() })
     }
 
     fn is_offline(&self) -> bool {
@@ -203,10 +202,7 @@ impl Request<'_> {
     /// Hub learns from it what stands in for a default that is not there.
     fn cached(&self, cache: &Cache) -> Result<PathBuf, Vec<String>> {
         let mut there = Vec::new();
-        for revision in cache.revisions(&self.model.repo) {
-            let mut names = files(&revision);
-            // Links whose file is gone.
-            names.retain(|name| revision.join(name).is_file());
+        for (revision, names) in self.revisions(cache) {
             match choose(names.iter().map(String::as_str), self.kind(!self.offline)) {
                 Ok(Choice { parts }) => return Ok(revision.join(&parts[0])),
                 Err(NoChoice::NotThere { known }) => there.extend(known),
@@ -216,5 +212,21 @@ impl Request<'_> {
         there.sort();
         there.dedup();
         Err(there)
+    }
+
+    /// The encoder of pictures in the cache.
+    fn cached_encoder(&self, cache: &Cache) -> Option<PathBuf> {
+        self.revisions(cache)
+            .find_map(|(revision, names)| Some(revision.join(encoder(names.iter().map(String::as_str))?)))
+    }
+
+    /// The revisions in the cache, with the names of the files that are there.
+    fn revisions(&self, cache: &Cache) -> impl Iterator<Item = (PathBuf, Vec<String>)> {
+        cache.revisions(&self.model.repo).into_iter().map(|revision| {
+            let mut names = files(&revision);
+            // Links whose file is gone.
+            names.retain(|name| revision.join(name).is_file());
+            (revision, names)
+        })
     }
 }
