@@ -57,7 +57,7 @@ impl Cores {
     }
 }
 
-/// Where Linux tells of processors.
+/// Folder in which Linux describes the processors.
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// Neighbouring processors with the same highest clock.

@@ -35,7 +35,7 @@ fn wait() {
     let mut files = [PollFd::new(&output, PollFlags::empty())];
     while poll(&mut files, None) == Err(Errno::INTR) {}
     if files[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
-        // It fails for signals that do not exist alone.
+        // It fails only for signals that do not exist.
         let _ = low_level::raise(SIGHUP);
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn fetch(
     Err(HubError::NotBuilt { wanted: request.wanted(), cache: cache.root().to_owned() })
 }
 
-/// Refuses it, too.
+/// Refuses encoders, too.
 pub(super) fn fetch_encoder(
     cache: &Cache,
     request: &Request<'_>,

@@ -229,7 +229,8 @@ fn pictures_are_shown_to_the_model_and_kept_with_the_conversation() {
     browser.until("document.querySelector('#attached img')?.alt == 'small.bmp'");
     ask(&browser, "What is it?");
     let url = format!("data:image/bmp;base64,{}", pictures::picture(7));
-    let parts = json!([{ "type": "image_url", "image_url": { "url": url } }, { "type": "text", "text": "What is it?" }]);
+    let shown = json!({ "type": "image_url", "image_url": { "url": url } });
+    let parts = json!([shown, { "type": "text", "text": "What is it?" }]);
     let messages = json!([{ "role": "user", "content": parts }]);
     assert_eq!(last_content(&browser), expected(&server, &messages, 8));
     browser.picture("pictures");
@@ -253,9 +254,8 @@ fn pictures_are_shown_to_the_model_and_kept_with_the_conversation() {
     ));
     browser.until("document.querySelector('#toast').innerText.includes('broken.bmp is no picture')");
     let without = open(TestServer::shared(), 3);
-    without.eval(&format!(
-        "document.querySelector('#prompt').dispatchEvent(new ClipboardEvent('paste', {{ clipboardData: {carried} }}))"
-    ));
+    let pasted = format!("new ClipboardEvent('paste', {{ clipboardData: {carried} }})");
+    without.eval(&format!("document.querySelector('#prompt').dispatchEvent({pasted})"));
     without.until("document.querySelector('#toast').innerText.includes('--mmproj')");
     assert_eq!(without.eval("document.querySelectorAll('#attached li').length"), 0);
 }

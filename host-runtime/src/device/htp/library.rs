@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use crate::device::DeviceError;
 
-    /// What loaders say: those of glibc and musl, and of Android 9 and 14.
+    /// Messages of the loaders of glibc and musl, and of Android 9 and 14.
     #[test]
     fn a_library_that_is_not_there_is_told_from_one_that_the_system_keeps_to_itself() {
         for absent in [
